@@ -1,0 +1,237 @@
+"""The one schema table of ``com.minicache::MiniCacheAttention`` version 1.
+
+The ONNX Runtime library, the TensorRT plugin, the NumPy reference, the docs and the tests follow
+this table; nothing else states names, order, types or shapes. It imports nothing heavy.
+
+One node stands for one attention layer. The nodes of a merge group carry ``group_slot`` 0..G-1; the
+node of slot G-1 is the *writer*: it also encodes, and returns all state tensors of the group. The
+others (*readers*) return the attention output only. Arity is fixed by the attributes: an absent
+input or output is left out, never an empty name.
+
+Shape letters: B batch, S new tokens, H query heads, Hk kv heads, Hc code heads, D head size,
+C capacity, G layers of the group, R code components, N sinks, M retained capacity. T is the model's
+type (fp32, fp16, bf16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DOMAIN = "com.minicache"
+OP_TYPE = "MiniCacheAttention"
+VERSION = 1
+
+MODES = ("exact", "slerp", "subspace")
+MAGNITUDES = ("own", "upper", "blended")
+RETENTIONS = ("none", "threshold", "minmax", "budget")
+RETENTION_SCOPES = ("mean", "any-head")
+CODE_LAYOUTS = ("row", "tile")
+CODE_BITS = (16, 8, 4, 2)
+SEGMENT_ALIGNMENT = 16  # bytes: every segment of a code is padded to it
+CAPACITY_MULTIPLE = 16  # tokens: one key tile
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One node attribute: ``kind`` is ``int``, ``float``, ``string`` or ``ints``; None = required."""
+
+    name: str
+    kind: str
+    default: Any
+    doc: str
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One input or output: element type and shape as text, and when it is present."""
+
+    name: str
+    dtype: str
+    shape: str
+    present: str
+    doc: str
+
+
+ATTRIBUTES: tuple[Attribute, ...] = (
+    Attribute("num_heads", "int", None, "query heads H"),
+    Attribute("kv_num_heads", "int", None, "kv heads Hk, a divisor of H"),
+    Attribute("head_size", "int", None, "head size D"),
+    Attribute("code_heads", "int", 0, "code heads Hc, a divisor of Hk; 0 means Hk"),
+    Attribute("mode", "string", "exact", "exact | slerp | subspace"),
+    Attribute("group_slot", "int", 0, "this layer's place in its group, 0..G-1; G-1 writes"),
+    Attribute("group_size", "int", 1, "layers of the group G"),
+    Attribute("key_bits", "ints", (), "segments of the key code: bits, count, bits, count, ..."),
+    Attribute("value_bits", "ints", (), "segments of the value code, likewise"),
+    Attribute("code_layout", "string", "row", "row | tile: how codes lie in memory"),
+    Attribute("slerp_t", "float", 0.6, "SLERP parameter t of the paper (Eq. 3)"),
+    Attribute("magnitude", "string", "own", "own | upper | blended: which magnitude restores a layer"),
+    Attribute("retention", "string", "none", "none | threshold | minmax | budget"),
+    Attribute("retention_threshold", "float", 0.9, "threshold: retain where the cosine is below it"),
+    Attribute("retention_gamma", "float", 0.05, "minmax: the paper's gamma"),
+    Attribute("retention_scope", "string", "mean", "mean | any-head: how heads vote on a token"),
+    Attribute("window", "int", 64, "recent tokens W that stay exact"),
+    Attribute("sinks", "int", 4, "first tokens N that stay exact"),
+    Attribute("ring_slots", "int", 128, "slots of the ring of recent tokens: W + rewind slack X"),
+    Attribute("segment_length", "int", 0, "subspace: keys are coded relative to segments of L; 0 off"),
+    Attribute("rotary_interleaved", "int", 0, "subspace: RoPE pairs are (2i, 2i+1), not (i, i+n/2)"),
+    Attribute("scale", "float", 0.0, "score scale; 0 means 1/sqrt(D)"),
+    Attribute("softcap", "float", 0.0, "scores become softcap*tanh(score/softcap); 0 off"),
+    Attribute("local_window_size", "int", 0, "sliding window: visible iff 0 <= i-j < it; 0 off"),
+    Attribute("key_head_permutation", "ints", (), "[G*Hk] head of layer g that joins code head h"),
+    Attribute("value_head_permutation", "ints", (), "[G*Hk] likewise for values"),
+    Attribute("has_bias", "int", 0, "attention_bias is present"),
+    Attribute("has_sink", "int", 0, "head_sink is present"),
+    Attribute("has_decoder", "int", 0, "key_decoder and value_decoder are present"),
+)
+
+INPUTS: tuple[Tensor, ...] = (
+    Tensor("query", "T", "[B, S, H*D]", "always", "after RoPE and query norm"),
+    Tensor("key", "T", "[B, S, Hk*D]", "always", "after RoPE and key norm"),
+    Tensor("value", "T", "[B, S, Hk*D]", "always", "as projected"),
+    Tensor("past_lengths", "int32", "[B]", "always", "tokens in the cache before this call"),
+    Tensor("total_lengths", "int32", "[B]", "always", "tokens after it; total-past rows are valid"),
+    Tensor("attention_bias", "T", "[B or 1, H, S, C]", "has_bias", "added to the scaled scores"),
+    Tensor("head_sink", "T", "[H]", "has_sink", "a logit per head that joins the softmax sum"),
+    Tensor("key_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "U of the keys, transposed"),
+    Tensor("value_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "U of the values, transposed"),
+    Tensor("rope_frequencies", "fp32", "[D_rot/2]", "segmented", "angle per position and pair"),
+    Tensor("key_encoder", "fp32|fp16", "[Hc, R, G*(Hk/Hc)*D]", "encodes", "E of the keys"),
+    Tensor("key_step", "fp32", "[Hc, R]", "encodes", "quantisation step per key component"),
+    Tensor("value_encoder", "fp32|fp16", "[Hc, R, G*(Hk/Hc)*D]", "encodes", "E of the values"),
+    Tensor("value_step", "fp32", "[Hc, R]", "encodes", "quantisation step per value component"),
+)
+
+# State tensors follow the inputs above in this order, named past_minicache.{g}.NAME; the writer
+# returns them in the same order, named present_minicache.{g}.NAME and bound to the same memory.
+STATES: tuple[Tensor, ...] = (
+    Tensor("key_code", "int8", "[B, Hc, C, key bytes]", "coded", "raw bytes of the key codes"),
+    Tensor("value_code", "int8", "[B, Hc, C, value bytes]", "coded", "raw bytes of the value codes"),
+    Tensor("key_magnitude", "fp16", "[B, Hc, C, G or 1]", "coded", "sign bit: token is retained"),
+    Tensor("value_magnitude", "fp16", "[B, Hc, C, G or 1]", "coded", "sign bit: token is retained"),
+    Tensor("exact_key", "T|fp16", "[B, G, Hk, slots, D]", "always", "sinks, then the ring"),
+    Tensor("exact_value", "T|fp16", "[B, G, Hk, slots, D]", "always", "sinks, then the ring"),
+    Tensor("retained_key", "T|fp16", "[B, G, Hk, M, D]", "retains", "full keys of retained tokens"),
+    Tensor("retained_value", "T|fp16", "[B, G, Hk, M, D]", "retains", "full values, likewise"),
+    Tensor("retained_position", "int32", "[B, M]", "retains", "-1 (or a position not coded): free"),
+    Tensor("retained_similarity", "fp32", "[B, M]", "retains", "mean cosine of the retained token"),
+    Tensor("similarity_range", "fp32", "[B, 2]", "retains", "minimum and maximum cosine so far"),
+)
+
+# On the writer the new keys and values of slots 0..G-2 come last: k_0, v_0, k_1, v_1, ...
+OUTPUT = Tensor("attention", "T", "[B, S, H*D]", "always", "padded and empty rows are zero")
+
+
+def attributes_with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns every attribute of the table, ``given`` values over the defaults.
+
+    Raises:
+        ValueError: an unknown attribute, a missing required one, or a value outside its choices.
+    """
+    known = {attribute.name for attribute in ATTRIBUTES}
+    if unknown := set(given) - known:
+        raise ValueError(f"{OP_TYPE} has no attribute {sorted(unknown)[0]!r}")
+    values: dict[str, Any] = {}
+    for attribute in ATTRIBUTES:
+        if attribute.default is None and attribute.name not in given:
+            raise ValueError(f"{OP_TYPE} needs the attribute {attribute.name!r}")
+        value = given.get(attribute.name, attribute.default)
+        values[attribute.name] = tuple(value) if attribute.kind == "ints" else value
+    choices = {"mode": MODES, "magnitude": MAGNITUDES, "retention": RETENTIONS}
+    choices |= {"retention_scope": RETENTION_SCOPES, "code_layout": CODE_LAYOUTS}
+    for name, allowed in choices.items():
+        if values[name] not in allowed:
+            raise ValueError(f"{OP_TYPE}: {name} is {values[name]!r}, not one of {allowed}")
+    values["code_heads"] = values["code_heads"] or values["kv_num_heads"]
+    values["scale"] = values["scale"] or values["head_size"] ** -0.5
+    return values
+
+
+def is_writer(attributes: Mapping[str, Any]) -> bool:
+    """Whether the node encodes and returns the state of its group."""
+    return bool(attributes["group_slot"] == attributes["group_size"] - 1)
+
+
+def _present(condition: str, attributes: Mapping[str, Any]) -> bool:
+    if condition == "always":
+        return True
+    if condition == "coded":
+        return bool(attributes["mode"] != "exact")
+    if condition == "retains":
+        return bool(attributes["mode"] == "slerp" and attributes["retention"] != "none")
+    if condition == "segmented":
+        return bool(attributes["mode"] == "subspace" and attributes["segment_length"] > 0)
+    if condition == "encodes":
+        return bool(attributes["mode"] == "subspace" and is_writer(attributes))
+    return bool(attributes[condition])
+
+
+def state_names(attributes: Mapping[str, Any]) -> list[str]:
+    """Names of the state tensors of a node's group, in input order."""
+    return [state.name for state in STATES if _present(state.present, attributes)]
+
+
+def input_names(attributes: Mapping[str, Any]) -> list[str]:
+    """Names of a node's inputs in order, e.g. for binding arrays to the reference.
+
+    Args:
+        attributes: complete, as ``attributes_with_defaults`` returns them.
+    """
+    names = [tensor.name for tensor in INPUTS if _present(tensor.present, attributes)]
+    names += [f"past_{name}" for name in state_names(attributes)]
+    if is_writer(attributes):
+        for slot in range(attributes["group_size"] - 1):
+            names += [f"k_{slot}", f"v_{slot}"]
+    return names
+
+
+def output_names(attributes: Mapping[str, Any]) -> list[str]:
+    """Names of a node's outputs in order: the attention, and on the writer every state."""
+    if not is_writer(attributes):
+        return [OUTPUT.name]
+    return [OUTPUT.name] + [f"present_{name}" for name in state_names(attributes)]
+
+
+def code_bytes(bits: tuple[int, ...]) -> int:
+    """Bytes of one token's code: each segment packed and padded to ``SEGMENT_ALIGNMENT``."""
+    total = 0
+    for width, count in zip(bits[0::2], bits[1::2], strict=True):
+        packed = (width * count + 7) // 8
+        total += -(-packed // SEGMENT_ALIGNMENT) * SEGMENT_ALIGNMENT
+    return total
+
+
+def magnitude_count(attributes: Mapping[str, Any]) -> int:
+    """Magnitudes per token and code head: one per layer for ``slerp`` with own ones, else one."""
+    own = attributes["mode"] == "slerp" and attributes["magnitude"] == "own"
+    return int(attributes["group_size"]) if own else 1
+
+
+def state_shape(
+    name: str, attributes: Mapping[str, Any], batch: int, capacity: int, retained: int = 0
+) -> tuple[int, ...]:
+    """Shape of one state tensor.
+
+    Args:
+        name: one of ``state_names``.
+        attributes: complete attributes of any node of the group.
+        batch: B.
+        capacity: C, a multiple of ``CAPACITY_MULTIPLE``.
+        retained: M, where the group retains.
+    """
+    group, kv_heads = attributes["group_size"], attributes["kv_num_heads"]
+    code_heads, head_size = attributes["code_heads"], attributes["head_size"]
+    if name in ("key_code", "value_code"):
+        return batch, code_heads, capacity, code_bytes(attributes[name.replace("code", "bits")])
+    if name in ("key_magnitude", "value_magnitude"):
+        return batch, code_heads, capacity, magnitude_count(attributes)
+    if name in ("exact_key", "exact_value"):
+        slots = attributes["sinks"] + attributes["ring_slots"]
+        if attributes["mode"] == "exact":
+            local, ring = attributes["local_window_size"], attributes["ring_slots"]
+            slots = min(capacity, ring) if local else capacity
+        return batch, group, kv_heads, slots, head_size
+    if name in ("retained_key", "retained_value"):
+        return batch, group, kv_heads, retained, head_size
+    return batch, 2 if name == "similarity_range" else retained
