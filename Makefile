@@ -1,0 +1,51 @@
+# `make demo` and `make test` start from nothing but Python, a C++ compiler, cmake and make.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+CACHE  ?= .cache
+# More workers than cores only wait for each other: every test session computes on all of them.
+WORKERS ?= 2
+
+.PHONY: demo test quick lint format ort-range clean
+
+$(VENV)/.installed: pyproject.toml plugins/CMakeLists.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+# The native library again, after a change under plugins/.
+.PHONY: native
+native: $(VENV)/.installed
+	cmake --build build/editable
+
+demo: $(VENV)/.installed
+	$(BIN)/python samples/01_export_smollm2/demo.py --cache $(CACHE)
+
+test: native
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+quick: native
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow'
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	git ls-files 'plugins/*.cpp' 'plugins/*.h' | xargs $(BIN)/clang-format --dry-run --Werror
+
+format: $(VENV)/.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	git ls-files 'plugins/*.cpp' 'plugins/*.h' | xargs $(BIN)/clang-format -i
+
+# The kernel tests on the oldest ONNX Runtime that is supported; `make test` runs the newest.
+ort-range: native
+	$(PYTHON) -m venv build/ort-lowest
+	build/ort-lowest/bin/python -m pip install --quiet onnxruntime==1.20.1 numpy onnx pytest hypothesis
+	PYTHONPATH=build/editable/import build/ort-lowest/bin/python -m pytest -q \
+	  tests/plugins tests/runtime/test_session.py -m 'not slow'
+
+clean:
+	rm -rf build $(VENV) out

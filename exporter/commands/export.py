@@ -1,0 +1,102 @@
+"""``minicache export`` (also installed as ``minicache-export``)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from minicache.exporter.options import MODES, SLERP_BITS, ExportOptions
+from minicache.exporter.schemas import MAGNITUDES, RETENTION_SCOPES
+from minicache.exporter.targets import TARGETS
+
+
+def add_export_parser(subparsers: Any) -> None:
+    """Adds the parser of ``export``; its defaults are those of ``ExportOptions``."""
+    default = ExportOptions()
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "export",
+        help="rewrite a decoder-LLM ONNX graph for a merged, in-place KV cache",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("model", type=Path, help="model.onnx, or a folder that holds one")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="folder to make")
+    parser.add_argument("--mode", choices=MODES, default=default.mode, help="how tokens are stored")
+    targets = "; ".join(f"{target.name}: {target.description}" for target in TARGETS.values())
+    parser.add_argument("--target", choices=list(TARGETS), default=default.target, help=targets)
+    parser.add_argument(
+        "--max-sequence-length",
+        type=int,
+        metavar="C",
+        help="largest number of tokens per sequence; None takes the model's own limit",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing output folder")
+    parser.add_argument("--quiet", action="store_true", help="no progress, no report on the terminal")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    _add_paper_options(parser, default)
+    _add_verify_options(parser, default)
+    parser.set_defaults(run=run)
+
+
+def _add_paper_options(parser: argparse.ArgumentParser, default: ExportOptions) -> None:
+    paper = parser.add_argument_group("--mode paper (arXiv:2405.14366)")
+    paper.add_argument(
+        "--start-layer", type=int, metavar="S", help="first merged layer; None means half depth"
+    )
+    paper.add_argument("--group-size", type=int, metavar="G", default=default.group_size)
+    paper.add_argument("--slerp-t", type=float, metavar="T", default=default.slerp_t)
+    paper.add_argument("--magnitude", choices=MAGNITUDES, default=default.magnitude)
+    paper.add_argument(
+        "--retention",
+        metavar="POLICY",
+        default=default.retention,
+        help="none, threshold:COSINE, minmax:GAMMA or budget:FRACTION",
+    )
+    paper.add_argument(
+        "--retention-capacity",
+        type=float,
+        metavar="FRACTION",
+        help="side buffer for retained tokens, as a fraction of C; None means 0.05",
+    )
+    paper.add_argument(
+        "--retention-scope", choices=RETENTION_SCOPES, default=default.retention_scope
+    )
+    paper.add_argument("--code-bits", type=int, choices=SLERP_BITS, default=default.code_bits)
+    paper.add_argument("--window", type=int, metavar="W", default=default.window)
+    paper.add_argument("--sinks", type=int, metavar="N", default=default.sinks)
+    paper.add_argument("--rewind-slack", type=int, metavar="X", default=default.rewind_slack)
+
+
+def _add_verify_options(parser: argparse.ArgumentParser, default: ExportOptions) -> None:
+    verify = parser.add_argument_group("verification of lossy modes, on held-out text")
+    verify.add_argument("--text", type=Path, dest="verify_text", help="UTF-8 text; None: built in")
+    verify.add_argument(
+        "--verify-documents", type=int, metavar="N", default=default.verify_documents
+    )
+    verify.add_argument("--verify-context", type=int, metavar="C", default=default.verify_context)
+    verify.add_argument("--no-verify", action="store_true", help="do not measure the loss")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the export and prints its report."""
+    from minicache.exporter import report
+    from minicache.exporter.pipeline import export_model
+
+    values = vars(arguments)
+    names = ExportOptions.__dataclass_fields__
+    options = ExportOptions(
+        **{
+            **{name: values[name] for name in names if name in values},
+            "verify_documents": 0 if arguments.no_verify else arguments.verify_documents,
+            "quiet": arguments.quiet or arguments.json,
+        }
+    )
+    result = export_model(arguments.model, arguments.output, options)
+    if arguments.json:
+        print(json.dumps(result.report, indent=1, ensure_ascii=False))
+    elif not arguments.quiet:
+        report.print_report(result.report, arguments.output, Console())
+    return 0

@@ -1,0 +1,99 @@
+"""What a user may ask of an export, as one value; the command line fills it, Python code may too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from minicache.exporter.paper_plan import Layer, exact_plan, paper_plan
+from minicache.exporter.plan import DEFAULT_SINKS, DEFAULT_SLACK, DEFAULT_WINDOW, Group, Plan
+from minicache.exporter.retention import Retention
+from minicache.exporter.schemas import MAGNITUDES
+from minicache.runtime.errors import PlanError
+
+MODES = ("exact", "paper")
+SLERP_BITS = (16, 8, 4)
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Options of ``export_model``; the defaults give an exact in-place cache.
+
+    Attributes:
+        mode: ``exact`` (in-place buffers, same results) or ``paper`` (MiniCache's merge).
+        target: a name of ``targets.TARGETS``.
+        max_sequence_length: largest capacity C; None takes the model's own limit.
+        start_layer: paper: first merged layer S; None means half depth.
+        group_size: paper: layers per group G.
+        slerp_t: paper: SLERP parameter t.
+        magnitude: paper: ``own``, ``upper`` or ``blended``.
+        retention: paper: ``none``, ``threshold:COS``, ``minmax:GAMMA`` or ``budget:FRACTION``.
+        retention_capacity: side buffer as a fraction of C; None means 0.05.
+        retention_scope: ``mean`` or ``any-head``.
+        code_bits: paper: 16, 8 or 4 bits per element of the shared direction.
+        window: recent tokens that stay exact.
+        sinks: first tokens that stay exact.
+        rewind_slack: tokens that a session can take back exactly.
+        verify_text: held-out text; None takes the text that ships with the package.
+        verify_documents: documents to measure the loss on; 0 leaves the measurement out.
+        verify_context: tokens per document.
+        overwrite: replace an existing output folder.
+        quiet: no progress bars.
+    """
+
+    mode: str = "exact"
+    target: str = "ort-cpu"
+    max_sequence_length: int | None = None
+    start_layer: int | None = None
+    group_size: int = 2
+    slerp_t: float = 0.6
+    magnitude: str = "own"
+    retention: str = "minmax:0.05"
+    retention_capacity: float | None = None
+    retention_scope: str = "mean"
+    code_bits: int = 16
+    window: int = DEFAULT_WINDOW
+    sinks: int = DEFAULT_SINKS
+    rewind_slack: int = DEFAULT_SLACK
+    verify_text: Path | None = None
+    verify_documents: int = 4
+    verify_context: int = 1024
+    overwrite: bool = False
+    quiet: bool = False
+
+    def make_plan(self, layers: list[Layer], max_sequence_length: int) -> Plan:
+        """Makes the plan of ``mode`` for these layers.
+
+        Raises:
+            PlanError: options that contradict each other or the model.
+        """
+        if self.mode == "exact":
+            return exact_plan(layers, max_sequence_length, self.rewind_slack)
+        if self.mode != "paper":
+            raise PlanError(f"--mode {self.mode!r} is not one of {', '.join(MODES)}")
+        if not 0.0 <= self.slerp_t <= 1.0:
+            raise PlanError(f"--slerp-t {self.slerp_t:g} is not within 0..1")
+        if self.magnitude not in MAGNITUDES:
+            raise PlanError(f"--magnitude {self.magnitude!r} is not one of {', '.join(MAGNITUDES)}")
+        if self.code_bits not in SLERP_BITS:
+            raise PlanError(f"--code-bits {self.code_bits} is not one of 16, 8, 4")
+        group = Group(
+            layers=(0, 1),
+            mode="slerp",
+            code_bits=self.code_bits,
+            slerp_t=self.slerp_t,
+            magnitude=self.magnitude,
+            retention=Retention.parse(
+                self.retention, self.retention_capacity, self.retention_scope
+            ),
+        )
+        return paper_plan(
+            layers,
+            group,
+            group_size=self.group_size,
+            start_layer=self.start_layer,
+            max_sequence_length=max_sequence_length,
+            window=self.window,
+            sinks=self.sinks,
+            slack=self.rewind_slack,
+        )

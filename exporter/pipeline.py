@@ -1,0 +1,191 @@
+"""The export, step by step; each step is a module of its own.
+
+1. ``io.load_model``: weights stay on disk, memory-mapped.
+2. ``normalise``: every attention site becomes ``MiniCacheAttention`` in exact mode, the cache an
+   in-place buffer, RoPE explicit, dead mask code gone.
+3. ``parity``: the exact graph must give the original's logits. It comes before the plan, so that a
+   difference found later is the codec's and not the rewrite's.
+4. ``plan``, ``passes.apply_plan``: which layers share a code.
+5. ``evaluate``: what the plan costs, on held-out text, against the original.
+6. ``package``: all of it happened in a staging folder, which now takes the output's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from minicache.exporter import io, package, report
+from minicache.exporter.normalise import NormalisedModel, normalise
+from minicache.exporter.options import ExportOptions
+from minicache.exporter.parity import ParityReport, check_parity
+from minicache.exporter.passes.apply_plan import ApplyPlanPass
+from minicache.exporter.plan import Plan
+from minicache.exporter.schemas import CAPACITY_MULTIPLE, VERSION
+from minicache.exporter.targets import Target, find_target
+from minicache.runtime.errors import PlanError, UnsupportedModelError
+from minicache.runtime.evaluate import EvaluationResult, evaluate_folder
+from minicache.runtime.manifest import Manifest
+from minicache.runtime.progress import progress
+
+DEFAULT_MAX_SEQUENCE_LENGTH = 4096
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What ``export_model`` made.
+
+    Attributes:
+        folder: the output folder.
+        manifest: its ``minicache.json``.
+        parity: the proof that the exact graph equals the original.
+        evaluation: the measured loss; None when nothing is lossy or it was left out.
+        report: the content of ``report.json``.
+    """
+
+    folder: Path
+    manifest: Manifest
+    parity: ParityReport
+    evaluation: EvaluationResult | None
+    report: dict[str, Any]
+
+
+def export_model(model: Path, output: Path, options: ExportOptions | None = None) -> ExportResult:
+    """Rewrites ``model`` and writes a folder that ``minicache.runtime.Session`` opens.
+
+    Args:
+        model: an ONNX file, or a folder that holds ``model.onnx``; never modified.
+        output: the folder to make.
+        options: None takes the defaults: an exact in-place cache.
+
+    Raises:
+        MiniCacheError: one of its kinds, each with a sentence; nothing is left at ``output``.
+    """
+    options = options or ExportOptions()
+    started = time.monotonic()
+    target = find_target(options.target)
+    model = io.find_model_file(model)
+    with progress("reading the graph", total=1, quiet=options.quiet) as step:
+        source = io.load_model(model)
+        normalised = normalise(source)
+        step.advance()
+    if normalised.dtype not in target.dtypes:
+        raise UnsupportedModelError(
+            f"the model is {normalised.dtype}, target {target.name} runs {', '.join(target.dtypes)}; "
+            "export it in one of these"
+        )
+    capacity = _capacity(options, model)
+    plan = options.make_plan(list(normalised.layers), capacity)
+    facts = io.read_facts(model)
+
+    needed = int(1.05 * io.weight_bytes(source)) + (16 << 20)
+    with package.staging_folder(output, overwrite=options.overwrite, bytes_needed=needed) as folder:
+        exact = options_exact_plan(options, normalised, capacity)
+        manifest = _write(normalised, exact, target, facts, folder, options.quiet)
+        package.copy_side_files(model.parent, folder)
+        with progress("proving parity", total=None, quiet=options.quiet):
+            parity = check_parity(model, folder, normalised.dtype)
+        evaluation = None
+        if plan.lossy:
+            manifest = _rewrite(plan, target, manifest, folder)
+            if options.verify_documents:
+                evaluation = evaluate_folder(
+                    folder,
+                    original=model,
+                    text=options.verify_text,
+                    context=min(options.verify_context, capacity),
+                    max_documents=options.verify_documents,
+                    quiet=options.quiet,
+                )
+        content = report.build_report(
+            model=model,
+            options=options,
+            manifest=manifest,
+            notes=normalised.notes,
+            parity=parity,
+            evaluation=evaluation,
+            seconds=time.monotonic() - started,
+        )
+        report.write_report(content, folder)
+    return ExportResult(Path(output), manifest, parity, evaluation, content)
+
+
+def options_exact_plan(options: ExportOptions, normalised: NormalisedModel, capacity: int) -> Plan:
+    """The exact plan under the same options, for the parity proof."""
+    return dataclasses.replace(options, mode="exact").make_plan(list(normalised.layers), capacity)
+
+
+def _capacity(options: ExportOptions, model: Path) -> int:
+    own = io.read_facts(model).max_positions
+    wanted = options.max_sequence_length or own or DEFAULT_MAX_SEQUENCE_LENGTH
+    if own and wanted > own:
+        raise PlanError(
+            f"--max-sequence-length {wanted} exceeds the model's {own} positions; "
+            f"choose at most {own}"
+        )
+    return -(-wanted // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
+
+
+def _write(
+    normalised: NormalisedModel,
+    plan: Plan,
+    target: Target,
+    facts: io.ModelFacts,
+    folder: Path,
+    quiet: bool,
+) -> Manifest:
+    """Saves the exact graph with its weights; returns its manifest."""
+    applied = ApplyPlanPass(plan, target.code_layout)
+    applied(normalised.model)
+    with progress("writing the weights", total=None, quiet=quiet):
+        io.save_model(normalised.model, folder)
+    first = normalised.layers[0]
+    manifest = Manifest(
+        model=io.MODEL_NAME,
+        target=target.name,
+        mode=plan.mode,
+        dtype=normalised.dtype,
+        num_layers=len(normalised.layers),
+        num_heads=first.num_heads,
+        num_kv_heads=first.num_kv_heads,
+        head_dim=first.head_dim,
+        vocab_size=normalised.vocab_size,
+        max_sequence_length=plan.max_sequence_length,
+        rewind_slack=plan.slack,
+        window=plan.window,
+        op_version=VERSION,
+        eos_token_ids=facts.eos_token_ids,
+        bos_token_id=facts.bos_token_id,
+        state=tuple(applied.state),
+        plan=plan.to_dict(),
+        producer={
+            "name": "minicache-onnx",
+            "version": importlib.metadata.version("minicache-onnx"),
+        },
+    )
+    manifest.save(folder)
+    return manifest
+
+
+def _rewrite(plan: Plan, target: Target, exact: Manifest, folder: Path) -> Manifest:
+    """Applies a lossy plan to the graph in ``folder``; its weights file stays as it is."""
+    graph = io.load_model(folder / io.MODEL_NAME)
+    applied = ApplyPlanPass(plan, target.code_layout)
+    applied(graph)
+    ir.save(graph, folder / io.MODEL_NAME)
+    manifest = dataclasses.replace(
+        exact,
+        mode=plan.mode,
+        window=plan.window,
+        state=tuple(applied.state),
+        retained_fractions=applied.retained_fractions,
+        plan=plan.to_dict(),
+    )
+    manifest.save(folder)
+    return manifest

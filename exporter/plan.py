@@ -1,0 +1,128 @@
+"""Which layers share a code, and how: the plan of an export.
+
+A plan is plain data. It is made from the options of one mode (``paper_plan.py``), written into the
+manifest, and read by ``passes/apply_plan.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from minicache.exporter import schemas
+from minicache.exporter.retention import Retention
+from minicache.runtime.errors import PlanError
+
+DEFAULT_WINDOW, DEFAULT_SINKS, DEFAULT_SLACK = 64, 4, 64
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that share one code per token; ``exact`` groups hold one layer and no code."""
+
+    layers: tuple[int, ...]
+    mode: str = "exact"
+    code_bits: int = 16
+    slerp_t: float = 0.6
+    magnitude: str = "own"
+    retention: Retention = Retention()
+
+    def __post_init__(self) -> None:
+        if self.mode == "exact" and len(self.layers) != 1:
+            raise PlanError(f"an exact group holds one layer, not {list(self.layers)}")
+        if self.mode == "slerp" and len(self.layers) < 2:
+            raise PlanError(f"slerp merges at least two layers, not {list(self.layers)}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All groups of a model, and what they share.
+
+    Attributes:
+        mode: what the user asked for, ``exact`` or ``paper``.
+        groups: in layer order; every layer is in exactly one.
+        window: recent tokens W that stay exact in coded groups.
+        sinks: first tokens N that stay exact in coded groups.
+        slack: tokens X that can be taken back, on top of the window.
+        max_sequence_length: largest capacity C.
+    """
+
+    mode: str
+    groups: tuple[Group, ...]
+    max_sequence_length: int
+    window: int = DEFAULT_WINDOW
+    sinks: int = DEFAULT_SINKS
+    slack: int = DEFAULT_SLACK
+
+    def __post_init__(self) -> None:
+        layers = [layer for group in self.groups for layer in group.layers]
+        if sorted(layers) != list(range(len(layers))):
+            raise PlanError(f"the groups do not cover each layer once: {layers}")
+        for name, value, low in (
+            ("window", self.window, 0),
+            ("sinks", self.sinks, 0),
+            ("rewind slack", self.slack, 1),
+            ("max sequence length", self.max_sequence_length, 16),
+        ):
+            if value < low:
+                raise PlanError(f"the {name} is {value}; it must be at least {low}")
+
+    @property
+    def lossy(self) -> bool:
+        """Whether any token is ever stored as a code."""
+        return any(group.mode != "exact" for group in self.groups)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the plan as JSON-ready data."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Plan:
+        """Reads what ``to_dict`` wrote.
+
+        Raises:
+            PlanError: a missing, unknown or contradictory field.
+        """
+        try:
+            groups = tuple(
+                Group(
+                    **{
+                        **group,
+                        "layers": tuple(group["layers"]),
+                        "retention": Retention(**group["retention"]),
+                    }
+                )
+                for group in data["groups"]
+            )
+            return Plan(**{**data, "groups": groups})
+        except (KeyError, TypeError) as error:
+            raise PlanError(f"the plan lacks or misnames a field: {error}") from error
+
+
+def node_attributes(plan: Plan, group: Group, code_layout: str, head_dim: int) -> dict[str, Any]:
+    """Attributes that make a node of ``group`` out of an exact node's, by ``schemas`` names."""
+    if group.mode == "exact":
+        return {}
+    retention = group.retention
+    values: dict[str, Any] = {
+        "mode": group.mode,
+        "group_size": len(group.layers),
+        "key_bits": (group.code_bits, head_dim),
+        "value_bits": (group.code_bits, head_dim),
+        "code_layout": code_layout,
+        "slerp_t": group.slerp_t,
+        "magnitude": group.magnitude,
+        "retention": retention.policy,
+        "retention_scope": retention.scope,
+        "window": plan.window,
+        "sinks": plan.sinks,
+        "ring_slots": plan.window + plan.slack,
+    }
+    if retention.policy == "threshold":
+        values["retention_threshold"] = retention.value
+    if retention.policy == "minmax":
+        values["retention_gamma"] = retention.value
+    known = {attribute.name for attribute in schemas.ATTRIBUTES}
+    assert set(values) <= known, set(values) - known
+    return values

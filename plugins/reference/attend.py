@@ -1,0 +1,98 @@
+"""Attention of new tokens over the cache and over themselves (docs/operator.md, "Attention")."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicache.plugins.reference.primitives import Array
+from minicache.plugins.reference.state import Attributes, Span, State, exact_slot, restored_codes
+
+
+def attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    positions: Array,
+    past: int,
+    attributes: Attributes,
+    bias: Array | None = None,
+    sink: Array | None = None,
+) -> Array:
+    """Attends one batch row's new tokens to keys and values in any order.
+
+    Args:
+        query: ``[new, H, D]`` float64; token i has position past + i.
+        key: ``[Hk, tokens, D]`` float64, the cached and the new tokens.
+        value: likewise.
+        positions: ``[tokens]``, where each of them is.
+        past: tokens in the cache before the call.
+        attributes: ``scale``, ``softcap`` and ``local_window_size`` are used.
+        bias: ``[H, >= new, >= total]``, indexed by new token and position.
+        sink: ``[H]``, a logit that joins the sum of the softmax.
+
+    Returns:
+        ``[new, H, D]`` float64; zeros where nothing is visible.
+    """
+    new, heads, _ = query.shape
+    repeats = heads // key.shape[0]
+    scores = attributes["scale"] * np.einsum("ihd,hjd->hij", query, np.repeat(key, repeats, axis=0))
+    if attributes["softcap"] > 0:
+        scores = attributes["softcap"] * np.tanh(scores / attributes["softcap"])
+    if bias is not None:
+        scores = scores + bias[:, :new][:, :, positions]
+    distance = past + np.arange(new)[:, None] - positions[None, :]
+    visible = distance >= 0
+    if attributes["local_window_size"] > 0:
+        visible &= distance < attributes["local_window_size"]
+    scores = np.where(visible, scores, -np.inf)
+    top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+    logit = np.full((heads, 1, 1), -np.inf) if sink is None else sink[:, None, None]
+    top = np.maximum(top, logit)
+    top = np.where(np.isfinite(top), top, 0.0)
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=-1, keepdims=True) + np.exp(logit - top)
+    weights = weights / np.where(total > 0, total, 1.0)
+    attention: Array = np.einsum("hij,hjd->ihd", weights, np.repeat(value, repeats, axis=0))
+    return attention
+
+
+def cached_tokens(
+    attributes: Attributes, state: State, row: int, span: Span
+) -> tuple[Array, Array, Array]:
+    """Reads everything that one layer sees of the cache before the call.
+
+    Returns:
+        key ``[Hk, tokens, D]``, value likewise (float64), positions ``[tokens]``: exact tokens,
+        then codes, then retained tokens.
+    """
+    exact = exact_positions(attributes, state, span)
+    slots = exact_slot(attributes, state["exact_key"].shape[3], exact)
+    layer = attributes["group_slot"]
+    kinds = ("key", "value")
+    parts = [[state[f"exact_{kind}"][row, layer][:, slots].astype(np.float64)] for kind in kinds]
+    positions = [exact]
+    if attributes["mode"] != "exact":
+        coded = np.arange(span.sinks, max(span.c0, span.sinks))
+        keep = np.ones(coded.size, bool)
+        if "retained_position" in state:
+            keep = ~np.signbit(state["key_magnitude"][row, 0, coded, 0])
+            held = state["retained_position"][row]
+            at = np.flatnonzero((held >= span.sinks) & (held < span.c0))
+            for part, kind in zip(parts, kinds, strict=True):
+                part.append(state[f"retained_{kind}"][row, layer][:, at].astype(np.float64))
+            positions.append(held[at])
+        for part, kind in zip(parts, kinds, strict=True):
+            part.insert(1, restored_codes(attributes, state, kind, row, span.c0)[:, keep])
+        positions.insert(1, coded[keep])
+    key, value = (np.concatenate(part, axis=1) for part in parts)
+    return key, value, np.concatenate(positions)
+
+
+def exact_positions(attributes: Attributes, state: State, span: Span) -> Array:
+    """Cached positions that are read from the exact slots."""
+    if attributes["mode"] == "exact":
+        slots, window = state["exact_key"].shape[3], attributes["local_window_size"]
+        first = max(0, span.past - min(slots, window)) if window else 0
+        return np.arange(first, span.past)
+    sinks = np.arange(min(span.sinks, span.past))
+    return np.concatenate([sinks, np.arange(max(span.c0, span.sinks), span.past)])

@@ -1,0 +1,145 @@
+"""Writing: merge and encode the tokens that leave the window, then store the new ones exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicache.plugins.reference.code import pack_row, quantise, row_to_tile
+from minicache.plugins.reference.primitives import Array, merge_group
+from minicache.plugins.reference.retention import group_similarity, update_retained
+from minicache.plugins.reference.state import (
+    Attributes,
+    Span,
+    State,
+    code_rows,
+    exact_slot,
+    head_order,
+)
+
+MAGNITUDE_LIMIT = 65504.0  # the largest fp16
+
+
+def encode_slerp(
+    vectors: Array, t: float, magnitude: str, bits: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """Encodes tokens of a group into code rows and stored magnitudes.
+
+    Args:
+        vectors: ``[G, heads, tokens, D]``, heads matched.
+        t: ``slerp_t``.
+        magnitude: ``own``, ``upper`` or ``blended``.
+        bits: (width, D).
+
+    Returns:
+        rows ``[heads, tokens, bytes]`` int8 and magnitudes ``[heads, tokens, G or 1]`` fp16, with
+        the quantisation step folded in, saturated at 65504.
+    """
+    direction, magnitudes = merge_group(vectors, t, magnitude)
+    components, step = quantise(direction, bits[0])
+    stored = np.minimum(magnitudes * step[..., None], MAGNITUDE_LIMIT).astype(np.float16)
+    return pack_row([components], bits).view(np.int8), stored
+
+
+def write_row(
+    attributes: Attributes, state: State, row: int, span: Span, new_keys: Array, new_values: Array
+) -> None:
+    """Updates the state of one batch row after its attention.
+
+    Args:
+        attributes: of the writer.
+        state: of the group; changed in place.
+        row: batch row.
+        span: its lengths.
+        new_keys: ``[G, Hk, new, D]``, the valid new tokens of every layer.
+        new_values: likewise.
+    """
+    if attributes["mode"] != "exact":
+        _encode_row(attributes, state, row, span, {"key": new_keys, "value": new_values})
+    slots = state["exact_key"].shape[3]
+    if attributes["mode"] == "exact":
+        positions = np.arange(max(span.past, span.total - slots), span.total)
+    else:
+        positions = np.arange(span.past, span.total)
+        recent = positions >= span.total - attributes["ring_slots"]
+        positions = positions[(positions < span.sinks) | recent]
+    at = exact_slot(attributes, slots, positions)
+    for name, new in (("exact_key", new_keys), ("exact_value", new_values)):
+        state[name][row][:, :, at] = new[:, :, positions - span.past].astype(state[name].dtype)
+
+
+def _encode_row(
+    attributes: Attributes, state: State, row: int, span: Span, new: dict[str, Array]
+) -> None:
+    first, end = span.encoded
+    positions = np.arange(first, end)
+    full = {kind: _full_vectors(attributes, state, row, span, kind, new[kind]) for kind in new}
+    retained = np.zeros(positions.size, bool)
+    if "retained_position" in state:
+        retained = _retain_row(attributes, state, row, span, full)
+    for kind, vectors in full.items():
+        order = head_order(attributes, kind)
+        matched = np.stack([layer[heads] for layer, heads in zip(vectors, order, strict=True)])
+        rows, magnitudes = encode_slerp(
+            matched, attributes["slerp_t"], attributes["magnitude"], attributes[f"{kind}_bits"]
+        )
+        all_rows = code_rows(attributes, state, kind, row).copy()
+        all_rows[:, positions] = rows
+        tiled = attributes["code_layout"] == "tile"
+        state[f"{kind}_code"][row] = row_to_tile(all_rows, kind) if tiled else all_rows
+        sign = np.where(retained, -1.0, 1.0).astype(np.float16)[None, :, None]
+        state[f"{kind}_magnitude"][row][:, positions] = np.copysign(magnitudes, sign)
+
+
+def _full_vectors(
+    attributes: Attributes, state: State, row: int, span: Span, kind: str, new: Array
+) -> Array:
+    """``[G, Hk, encoded, D]`` float64 in layer order: from the exact slots, or new in this call."""
+    positions = np.arange(*span.encoded)
+    cached = positions[positions < span.past]
+    slots = exact_slot(attributes, state[f"exact_{kind}"].shape[3], cached)
+    old = state[f"exact_{kind}"][row][:, :, slots].astype(np.float64)
+    arrived = positions[positions >= span.past] - span.past
+    return np.concatenate([old, new[:, :, arrived]], axis=2)
+
+
+def _retain_row(
+    attributes: Attributes, state: State, row: int, span: Span, full: dict[str, Array]
+) -> Array:
+    """Updates the side buffer of one row; returns which encoded tokens are retained."""
+    matched = {
+        kind: np.stack(
+            [v[h] for v, h in zip(full[kind], head_order(attributes, kind), strict=True)]
+        )
+        for kind in full
+    }
+    cosines = group_similarity(matched["key"], matched["value"], attributes["retention_scope"])
+    limits: Any = state["similarity_range"][row]
+    limits[0] = np.min(cosines, initial=limits[0])
+    limits[1] = np.max(cosines, initial=limits[1])
+    first, end = span.encoded
+    update = update_retained(
+        state["retained_position"][row],
+        state["retained_similarity"][row],
+        (span.sinks, span.c0),
+        (first, end),
+        cosines,
+        attributes["retention"],
+        threshold=attributes["retention_threshold"],
+        gamma=attributes["retention_gamma"],
+        similarity_range=(float(limits[0]), float(limits[1])),
+    )
+    state["retained_position"][row] = update.position
+    retained = np.zeros(end - first, bool)
+    for position, slot in update.written.items():
+        token = position - first
+        retained[token] = True
+        state["retained_similarity"][row, slot] = cosines[token]
+        for kind, vectors in full.items():
+            buffer = state[f"retained_{kind}"]
+            buffer[row, :, :, slot] = vectors[:, :, token].astype(buffer.dtype)
+    for kind in full:
+        magnitudes = state[f"{kind}_magnitude"][row]
+        magnitudes[:, update.evicted] = np.abs(magnitudes[:, update.evicted])
+    return retained

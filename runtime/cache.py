@@ -1,0 +1,140 @@
+"""The cache of a session: the state buffers of all merge groups, allocated once.
+
+Letters: B batch, C capacity, G layers of a group, Hk kv heads, D head size, M retained capacity.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from minicache.exporter.schemas import CAPACITY_MULTIPLE
+from minicache.runtime.errors import PackageError, SessionError
+from minicache.runtime.manifest import BATCH, CAPACITY, Manifest, StateTensor
+
+ALIGNMENT = 64  # bytes: one cache line, and the widest vector load of the kernels
+
+# NumPy has no bfloat16 of its own; the buffers hold its bits.
+STORAGE = {"bfloat16": "uint16"}
+
+
+def round_capacity(tokens: int) -> int:
+    """Returns ``tokens`` rounded up to what the code layouts need (one key tile)."""
+    return -(-tokens // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
+
+
+def resolve_shape(
+    state: StateTensor, manifest: Manifest, batch_size: int, capacity: int
+) -> tuple[int, ...]:
+    """Gives numbers to the symbols of a state's shape.
+
+    Raises:
+        PackageError: the shape names a symbol that the manifest does not define.
+    """
+    shape: list[int] = []
+    for size in state.shape:
+        if isinstance(size, int):
+            shape.append(size)
+        elif size == BATCH:
+            shape.append(batch_size)
+        elif size == CAPACITY:
+            shape.append(capacity)
+        elif size in manifest.retained_fractions:
+            # 1e-9: 0.05 * 1000 must stay 50 whatever the binary fraction says.
+            exact = manifest.retained_fractions[size] * capacity
+            shape.append(max(1, math.ceil(exact - 1e-9)))
+        else:
+            raise PackageError(
+                f"the manifest gives {state.past!r} the dimension {size!r}, which is neither a number, "
+                f"{BATCH!r}, {CAPACITY!r} nor one of {sorted(manifest.retained_fractions)}; export again"
+            )
+    return tuple(shape)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Returns zeros whose first byte lies on an ``ALIGNMENT`` boundary.
+
+    The pages come from calloc: the system commits one when a token is first written to it.
+    """
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(kind).reshape(shape)
+
+
+class Cache:
+    """State buffers by graph input name; the kernels read and write them in place.
+
+    Attributes:
+        batch_size: rows B.
+        capacity: tokens C per row, a multiple of 16.
+        states: what the manifest says about each buffer, by graph input name.
+        arrays: the buffers, by graph input name.
+    """
+
+    def __init__(self, manifest: Manifest, batch_size: int, capacity: int) -> None:
+        self.batch_size = batch_size
+        self.capacity = capacity
+        self.states = {state.past: state for state in manifest.state}
+        self.arrays: dict[str, npt.NDArray[Any]] = {}
+        shapes = {
+            state.past: resolve_shape(state, manifest, batch_size, capacity)
+            for state in manifest.state
+        }
+        try:
+            for past, shape in shapes.items():
+                dtype = self.states[past].dtype
+                self.arrays[past] = aligned_zeros(shape, STORAGE.get(dtype, dtype))
+        except TypeError as error:
+            raise PackageError(
+                f"the manifest gives {past!r} the type {dtype!r}, which this version does not know "
+                f"({error}); export again"
+            ) from error
+        except MemoryError as error:
+            raise SessionError(
+                f"the cache of {batch_size} row(s) x {capacity} tokens does not fit into memory "
+                f"(refused at {past!r}, shape {list(shapes[past])}); "
+                "give a smaller max_sequence_length or batch_size"
+            ) from error
+        self.clear()
+
+    def clear(self) -> list[str]:
+        """Empties the cache; returns the names of the buffers that were written.
+
+        Codes and exact slots need no wiping: every slot is written again before a token of the new
+        text is read from it. Only what remembers tokens by position or value is set back.
+        """
+        initial = {"retained_position": -1, "similarity_range": (np.inf, -np.inf)}
+        touched = [past for past, state in self.states.items() if state.name in initial]
+        for past in touched:
+            self.arrays[past][...] = initial[self.states[past].name]
+        return touched
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def views(self) -> dict[str, npt.NDArray[Any]]:
+        """Read-only views of the buffers (no copies), by graph input name."""
+        views = {past: array.view() for past, array in self.arrays.items()}
+        for view in views.values():
+            view.flags.writeable = False
+        return views
+
+    def group(self, group: int) -> dict[str, npt.NDArray[Any]]:
+        """The buffers of one merge group, by their names in the op's schema."""
+        return {
+            state.name: self.arrays[past]
+            for past, state in self.states.items()
+            if state.group == group
+        }
+
+    @property
+    def groups(self) -> list[int]:
+        """Numbers of the merge groups, ascending."""
+        return sorted({state.group for state in self.states.values()})
