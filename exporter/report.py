@@ -70,7 +70,7 @@ def _size(size: CacheSize) -> dict[str, Any]:
         "fp16_cache": size.fp16,
         "model_type_cache": size.exact,
         "ratio_to_fp16": round(size.ratio_to_fp16, 4),
-        "ratio_to_model_type": round(size.exact / size.resident, 4),
+        "ratio_to_model_type": round(size.ratio_to_exact, 4),
     }
 
 

@@ -26,6 +26,12 @@ def round_capacity(tokens: int) -> int:
     return -(-tokens // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
 
 
+def retained_capacity(fraction: float, capacity: int) -> int:
+    """Side-buffer tokens M for a capacity C: the fraction, rounded up, at least one."""
+    # 1e-9: 0.05 * 1000 must stay 50 whatever the binary fraction says.
+    return max(1, math.ceil(fraction * capacity - 1e-9))
+
+
 def resolve_shape(
     state: StateTensor, manifest: Manifest, batch_size: int, capacity: int
 ) -> tuple[int, ...]:
@@ -43,9 +49,7 @@ def resolve_shape(
         elif size == CAPACITY:
             shape.append(capacity)
         elif size in manifest.retained_fractions:
-            # 1e-9: 0.05 * 1000 must stay 50 whatever the binary fraction says.
-            exact = manifest.retained_fractions[size] * capacity
-            shape.append(max(1, math.ceil(exact - 1e-9)))
+            shape.append(retained_capacity(manifest.retained_fractions[size], capacity))
         else:
             raise PackageError(
                 f"the manifest gives {state.past!r} the dimension {size!r}, which is neither a number, "

@@ -1,0 +1,72 @@
+"""What the files beside a model say about it: ``config.json``, ``genai_config.json`` and others.
+
+A graph does not say where a context ends or which token ends a text; these files do. All of them are
+optional, and a file that is no JSON is treated as absent: the graph stays the authority.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Facts from the configuration files; None or empty where no file says.
+
+    Attributes:
+        max_positions: longest context the model was made for.
+        vocab_size: entries of the vocabulary.
+        head_dim: size of one attention head.
+        eos_token_ids: tokens that end a text.
+        bos_token_id: token that begins a text.
+        model_type: e.g. ``llama``.
+    """
+
+    max_positions: int | None = None
+    vocab_size: int | None = None
+    head_dim: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+    model_type: str | None = None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    values = value if isinstance(value, list) else [value]
+    return tuple(v for v in values if isinstance(v, int) and not isinstance(v, bool))
+
+
+def read_facts(folder: Path | str) -> ModelFacts:
+    """Reads the configuration files of a model folder."""
+    folder = Path(folder)
+    config = _read(folder / "config.json")
+    # Multimodal configurations nest the decoder's.
+    config = config | config.get("text_config", {})
+    genai = _read(folder / "genai_config.json").get("model", {})
+    decoder = genai.get("decoder", {})
+    generation = _read(folder / "generation_config.json")
+    heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
+    head_dim = config.get("head_dim") or decoder.get("head_size")
+    if head_dim is None and heads and hidden:
+        head_dim = hidden // heads
+    eos = generation.get("eos_token_id", config.get("eos_token_id", genai.get("eos_token_id")))
+    bos = _ids(generation.get("bos_token_id", config.get("bos_token_id", genai.get("bos_token_id"))))
+    positions = config.get("max_position_embeddings") or config.get("n_positions")
+    return ModelFacts(
+        max_positions=positions or config.get("max_sequence_length") or genai.get("context_length"),
+        vocab_size=config.get("vocab_size") or genai.get("vocab_size"),
+        head_dim=head_dim,
+        eos_token_ids=_ids(eos),
+        bos_token_id=bos[0] if bos else None,
+        model_type=config.get("model_type") or genai.get("type"),
+    )

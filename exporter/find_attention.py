@@ -1,0 +1,112 @@
+"""Finds the attention of a model: a graph walk that gives one ``AttentionSite`` per layer."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import onnx_ir.passes.common as common_passes
+
+from minicache.exporter import graph as g
+from minicache.exporter.facts import ModelFacts
+from minicache.exporter.forms import decomposed, group_query, unsupported
+from minicache.exporter.mask_probe import probe_masks
+from minicache.exporter.sites import DECOMPOSED, GROUP_QUERY, AttentionSite, ModelDescription
+from minicache.runtime.errors import UnsupportedModelError
+
+# Unsqueeze takes its axes as an input from here on, and so do the nodes that we add.
+OLDEST_OPSET = 13
+DTYPES = {
+    ir.DataType.FLOAT: "fp32",
+    ir.DataType.FLOAT16: "fp16",
+    ir.DataType.BFLOAT16: "bf16",
+}
+
+
+def find_attention(model: ir.Model, facts: ModelFacts | None = None) -> ModelDescription:
+    """Understands a model's attention and cache.
+
+    Args:
+        model: the model; its graph stays as it is, value types are filled in.
+        facts: what the files beside the model say.
+
+    Raises:
+        UnsupportedModelError: with the pattern tried, what was found instead, where, and a remedy.
+    """
+    facts = facts or ModelFacts()
+    opset = model.opset_imports.get("", 0)
+    if opset < OLDEST_OPSET:
+        raise UnsupportedModelError(
+            f"The graph has opset {opset}, this exporter needs {OLDEST_OPSET} or newer; "
+            "export it again with `--opset 18`"
+        )
+    unsupported.refuse_inputs(model)
+    unsupported.refuse_known(model)
+    common_passes.ShapeInferencePass(check_type=False, strict_mode=False)(model)
+    sites = group_query.match(model, facts)
+    form = GROUP_QUERY
+    if not sites:
+        sites, form = decomposed.match(model), DECOMPOSED
+    if not sites:
+        raise unsupported.refuse_no_cache(model)
+    _number(sites)
+    _check(model, sites)
+    by_name = {value.name: value for value in model.graph.inputs}
+    logits = _logits(model, sites)
+    description = ModelDescription(
+        form=form,
+        sites=sites,
+        dtype=DTYPES[sites[0].dtype],
+        input_ids=by_name["input_ids"],
+        attention_mask=by_name.get("attention_mask"),
+        position_ids=by_name.get("position_ids"),
+        logits=logits,
+        vocab_size=g.static_dim(logits, 2) or facts.vocab_size or 0,
+    )
+    if not description.vocab_size:
+        raise UnsupportedModelError(
+            f"The output {logits.name!r} has no fixed vocabulary size; put config.json beside the model"
+        )
+    probe_masks(model, description, facts)
+    return description
+
+
+def _number(sites: list[AttentionSite]) -> None:
+    """Gives sites their layer index: the number in the cache's name, else the order found."""
+    numbers = [g.input_index(site.past_key.name) for site in sites]
+    usable = all(number is not None for number in numbers) and len(set(numbers)) == len(sites)
+    for order, (site, number) in enumerate(zip(sites, numbers, strict=True)):
+        site.layer = number if usable and number is not None else order
+    sites.sort(key=lambda site: site.layer)
+    for layer, site in enumerate(sites):
+        site.layer = layer
+
+
+def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
+    for site in sites:
+        if site.dtype not in DTYPES:
+            raise UnsupportedModelError(
+                f"{site.past_key.name!r} has type {site.dtype.name}; only fp32, fp16 and bf16 caches "
+                "are supported: export the model without a quantised cache"
+            )
+        if site.num_heads % site.num_kv_heads:
+            raise UnsupportedModelError(
+                f"{site.node} has {site.num_heads} query heads, no multiple of its "
+                f"{site.num_kv_heads} kv heads; report this graph"
+            )
+    used = {value for site in sites for value in (site.past_key, site.past_value)}
+    for value in model.graph.inputs:
+        if value not in used and len(value.shape or ()) == 4 and "past" in (value.name or ""):
+            raise UnsupportedModelError(
+                f"The cache input {value.name!r} belongs to no attention that was understood; "
+                f"export it again with {unsupported.EXPORT}"
+            )
+
+
+def _logits(model: ir.Model, sites: list[AttentionSite]) -> ir.Value:
+    present = {value for site in sites for value in (site.present_key, site.present_value)}
+    others = [value for value in model.graph.outputs if value not in present]
+    named = [value for value in others if value.name == "logits"] or others
+    if not named:
+        raise UnsupportedModelError(
+            "The graph returns no logits beside its cache; export it with the language model head"
+        )
+    return named[0]

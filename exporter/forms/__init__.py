@@ -1,0 +1,1 @@
+"""The graph forms of attention: one form, one file. ``find_attention`` asks each of them."""

@@ -1,0 +1,161 @@
+"""Reading and writing ONNX models without ever holding their weights in memory.
+
+Weights stay memory-mapped in the source files (``onnx_ir.ExternalTensor``) until they are streamed
+into the output. The source is never written to.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import google.protobuf.message
+import onnx_ir as ir
+
+from minicache.runtime.errors import ModelFileError, OutputError
+
+MODEL_NAME = "model.onnx"
+DATA_NAME = "model.onnx.data"
+
+# A tensor this small stays inside model.onnx: shapes and scalars are read by shape inference.
+INLINE_BYTES = 1024
+# Below this total one file is handier; far below protobuf's own limit of 2 GiB.
+SINGLE_FILE_BYTES = 16 * 1024 * 1024
+
+
+def resolve_model_path(path: Path | str) -> Path:
+    """Returns the ``.onnx`` file that ``path`` means: the file itself, or a folder with one model.
+
+    Raises:
+        ModelFileError: nothing is there, or the folder holds no ``.onnx`` file or several.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if (path / MODEL_NAME).is_file():
+            return path / MODEL_NAME
+        found = sorted(path.glob("*.onnx"))
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(p.name for p in found) or "no .onnx file"
+        raise ModelFileError(
+            f"{str(path)!r} is a folder with {names}, not one {MODEL_NAME}; give the .onnx file"
+        )
+    if not path.exists():
+        raise ModelFileError(f"{str(path)!r} does not exist; give an .onnx file or its folder")
+    return path
+
+
+def load_model(path: Path | str) -> ir.Model:
+    """Loads a model; its external data stays on disk, memory-mapped on use.
+
+    Args:
+        path: an ``.onnx`` file, or a folder with one.
+
+    Raises:
+        ModelFileError: missing, not ONNX, truncated, or external data missing or too short.
+    """
+    file = resolve_model_path(path)
+    try:
+        # Without "protobuf" the suffix would choose the format.
+        model = ir.load(file, format="protobuf")
+    except google.protobuf.message.DecodeError as error:
+        raise ModelFileError(
+            f"{str(file)!r} ({file.stat().st_size} bytes) is not an ONNX model or is truncated; "
+            "copy or export it again"
+        ) from error
+    except OSError as error:
+        raise ModelFileError(f"{str(file)!r} cannot be read: {error.strerror}") from error
+    except Exception as error:  # onnx_ir raises many kinds for malformed content
+        raise ModelFileError(
+            f"{str(file)!r} is not a valid ONNX model ({type(error).__name__}: {error}); "
+            "export it again"
+        ) from error
+    if not len(model.graph) or not model.opset_imports:
+        raise ModelFileError(
+            f"{str(file)!r} holds no ONNX graph (no nodes or no opset); is it the right file?"
+        )
+    check_external_data(model)
+    return model
+
+
+def external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:
+    """Every tensor whose data lies in another file, subgraphs included."""
+    graphs = [model.graph]
+    graphs += [graph for graph in model.graph.subgraphs() if graph is not model.graph]
+    return [
+        value.const_value
+        for graph in graphs
+        for value in graph.initializers.values()
+        if isinstance(value.const_value, ir.ExternalTensor)
+    ]
+
+
+def check_external_data(model: ir.Model) -> None:
+    """Checks that every external tensor lies fully inside an existing file.
+
+    Raises:
+        ModelFileError: names the file and the first tensor that is not all there.
+    """
+    sizes: dict[Path, int] = {}
+    for tensor in external_tensors(model):
+        file = Path(tensor.path)
+        if file not in sizes:
+            if not file.is_file():
+                raise ModelFileError(
+                    f"External data file {str(file)!r} is missing (tensor {tensor.name!r} needs it); "
+                    "copy it beside the .onnx file under this name"
+                )
+            sizes[file] = file.stat().st_size
+        start = tensor.offset or 0
+        length = tensor.length if tensor.length is not None else tensor.nbytes
+        if length < tensor.nbytes or start < 0 or start + length > sizes[file]:
+            raise ModelFileError(
+                f"External data file {str(file)!r} has {sizes[file]} bytes, but tensor "
+                f"{tensor.name!r} needs bytes {start} to {start + max(length, tensor.nbytes)}; "
+                "the file is truncated or of another model: copy it again"
+            )
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """Bytes of all initializers, known without reading them."""
+    tensors = (value.const_value for value in model.graph.initializers.values())
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def save_model(model: ir.Model, folder: Path | str) -> Path:
+    """Writes ``model.onnx``, and ``model.onnx.data`` when the weights are more than some MB.
+
+    Args:
+        model: the model; unchanged afterwards, its tensors still refer to their own files.
+        folder: an existing or new folder, not the one that the weights are read from.
+
+    Returns:
+        Path of the written ``model.onnx``.
+
+    Raises:
+        OutputError: the folder would overwrite the source's data, or the disk refuses.
+    """
+    folder = Path(folder)
+    data = folder / DATA_NAME
+    sources = {Path(tensor.path).resolve() for tensor in external_tensors(model)}
+    if data.resolve() in sources:
+        raise OutputError(
+            f"{str(folder)!r} holds the weights that the model is read from; "
+            "choose another output folder"
+        )
+    external = bool(sources) or weight_bytes(model) > SINGLE_FILE_BYTES
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        ir.save(
+            model,
+            folder / MODEL_NAME,
+            external_data=DATA_NAME if external else None,
+            size_threshold_bytes=INLINE_BYTES,
+        )
+    except OSError as error:
+        need = weight_bytes(model) / 1e6
+        hint = "free some space" if error.errno == errno.ENOSPC else "check the folder"
+        raise OutputError(
+            f"Cannot write the model ({need:.0f} MB) to {str(folder)!r}: {error.strerror}; {hint}"
+        ) from error
+    return folder / MODEL_NAME

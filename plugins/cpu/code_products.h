@@ -1,0 +1,191 @@
+// Products with codes in the tile layout, without a copy in fp32: decode reads each code once, for
+// the few query heads of its kv head. Mid-rise codes enter as unsigned integers; their constant
+// offset is subtracted once per query (keys) or block (values).
+#pragma once
+
+#include "cpu/code_reader.h"
+
+namespace minicache {
+namespace MINICACHE_ISA {
+
+constexpr int kCodeRows = 4;
+
+// Calls use(component, lanes) for each component of a group of 4 bytes, lanes along tokens.
+template <int kBits, class Use>
+static inline __attribute__((always_inline)) void ForComponents(const CodeSegment& s, int group,
+                                                                Words x, Use use) {
+  if constexpr (kBits == 16) {
+    use(0, s.first_component + 2 * group, LowHalves(x));
+    use(1, s.first_component + 2 * group + 1, HalvesToFloats(x >> 16));
+  } else {
+    using B = Bits<kBits>;
+    const int span = s.count / B::kPlanes;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+#pragma GCC unroll 4
+      for (int p = 0; p < B::kPlanes; p++) {
+        const Floats v = ToFloats((x >> (8 * i + kBits * p)) & B::kMask);
+        use(i, s.first_component + 4 * group + i + p * span, v);
+      }
+    }
+  }
+}
+
+// s[r, t] += q[r] . key code t, for the kLanes tokens at `tile` (offset by 4 bytes per token).
+template <int kBits, int kRows>
+static inline void AddKeyScores(const CodeSegment& s, const char* tile, const float* q,
+                                int64_t q_stride, float* scores) {
+  Floats sums[kRows][2];  // two chains hide the latency of the additions
+  for (int r = 0; r < kRows; r++) {
+    sums[r][0] = Load(scores + r * kBlockTokens);
+    sums[r][1] = Floats{};
+  }
+  const char* bytes = tile + s.first_byte * 16;
+  const int groups = SegmentBytes(s) / 4;
+  for (int group = 0; group < groups; group++) {
+    const Words x = LoadWords(bytes + group * 64);
+    ForComponents<kBits>(s, group, x, [&](int i, int c, Floats v) __attribute__((always_inline)) {
+      for (int r = 0; r < kRows; r++) sums[r][i & 1] += Set(q[r * q_stride + c]) * v;
+    });
+  }
+  for (int r = 0; r < kRows; r++) Store(scores + r * kBlockTokens, sums[r][0] + sums[r][1]);
+}
+
+template <int kRows>
+static inline void ScoreRows(const CodeFormat& f, const CodeBlock& block, const float* q,
+                             int64_t q_stride, float* scores) {
+  for (int t = block.begin / kLanes * kLanes; t < block.end; t += kLanes) {
+    const char* tile = block.data + (int64_t)(t / 16 * 16) * f.bytes + t % 16 * 4;
+    for (int r = 0; r < kRows; r++) Store(scores + r * kBlockTokens + t, Floats{});
+    for (int i = 0; i < f.segment_count; i++) {
+      const CodeSegment& s = f.segments[i];
+      if (s.bits == 16) AddKeyScores<16, kRows>(s, tile, q, q_stride, scores + t);
+      if (s.bits == 8) AddKeyScores<8, kRows>(s, tile, q, q_stride, scores + t);
+      if (s.bits == 4) AddKeyScores<4, kRows>(s, tile, q, q_stride, scores + t);
+      if (s.bits == 2) AddKeyScores<2, kRows>(s, tile, q, q_stride, scores + t);
+    }
+  }
+}
+
+// scores[r, t] = q[r] . unsigned key code t. The caller subtracts KeyOffset.
+static inline void ScoreCodes(const CodeFormat& f, const CodeBlock& block, const float* q,
+                              int64_t q_stride, int64_t rows, float* scores) {
+  for (int64_t r = 0; r < rows; r += kCodeRows) {
+    const float* qr = q + r * q_stride;
+    float* sr = scores + r * kBlockTokens;
+    switch (rows - r) {
+      case 1: ScoreRows<1>(f, block, qr, q_stride, sr); break;
+      case 2: ScoreRows<2>(f, block, qr, q_stride, sr); break;
+      case 3: ScoreRows<3>(f, block, qr, q_stride, sr); break;
+      default: ScoreRows<4>(f, block, qr, q_stride, sr); break;
+    }
+  }
+}
+
+static inline float KeyOffset(const CodeFormat& f, const float* q) {
+  float offset = 0.f;
+  for (int i = 0; i < f.segment_count; i++) {
+    const CodeSegment& s = f.segments[i];
+    float sum = 0.f;
+    for (int c = 0; c < s.count; c++) sum += q[s.first_component + c];
+    offset += Middle(s.bits) * sum;
+  }
+  return offset;
+}
+
+// Keys of a tile with lanes along tokens already: [R, kBlockTokens] directions.
+static inline void ReadKeysTransposed(const CodeFormat& f, const CodeBlock& block, float* out) {
+  for (int t = block.begin / kLanes * kLanes; t < block.end; t += kLanes) {
+    const char* tile = block.data + (int64_t)(t / 16 * 16) * f.bytes + t % 16 * 4;
+    for (int i = 0; i < f.segment_count; i++) {
+      const CodeSegment& s = f.segments[i];
+      const Floats middle = Set(Middle(s.bits));
+      const auto put = [&](int, int c, Floats v) __attribute__((always_inline)) {
+        Store(out + c * kBlockTokens + t, v - middle);
+      };
+      for (int group = 0; group < SegmentBytes(s) / 4; group++) {
+        const Words x = LoadWords(tile + s.first_byte * 16 + group * 64);
+        if (s.bits == 16) ForComponents<16>(s, group, x, put);
+        if (s.bits == 8) ForComponents<8>(s, group, x, put);
+        if (s.bits == 4) ForComponents<4>(s, group, x, put);
+        if (s.bits == 2) ForComponents<2>(s, group, x, put);
+      }
+    }
+  }
+}
+
+// out[r, c] += sum_t p[r, t] * value code t, for one run of kLanes bytes (16 bit: of components).
+template <int kBits, int kRows>
+static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, const CodeBlock& block,
+                                 int lane0, const float* p, const float* p_sums, float* out,
+                                 int64_t out_stride) {
+  using B = Bits<kBits>;
+  Floats sums[kRows][B::kPlanes][2] = {};
+  for (int t0 = block.begin / 4 * 4; t0 < block.end; t0 += 4) {
+    const char* quad = block.data + (int64_t)t0 * f.bytes + s.first_byte * 4;
+    if constexpr (kBits == 16) {
+      Floats v[4];
+      LoadHalfQuad(quad + lane0 * 8, v);
+      for (int t = 0; t < 4; t++) {
+        // Never-written halves may be NaN, which a weight of zero does not undo.
+        if (t0 + t < block.begin || t0 + t >= block.end) continue;
+        for (int r = 0; r < kRows; r++) {
+          sums[r][0][t & 1] += Set(p[r * kBlockTokens + t0 + t]) * v[t];
+        }
+      }
+    } else {
+      const Words x = LoadWords(quad + lane0 * 4);
+#pragma GCC unroll 4
+      for (int t = 0; t < 4; t++) {
+#pragma GCC unroll 4
+        for (int plane = 0; plane < B::kPlanes; plane++) {
+          const Floats v = ToFloats((x >> (8 * t + kBits * plane)) & B::kMask);
+          for (int r = 0; r < kRows; r++) {
+            sums[r][plane][t & 1] += Set(p[r * kBlockTokens + t0 + t]) * v;
+          }
+        }
+      }
+    }
+  }
+  const int span = s.count / B::kPlanes;
+  for (int r = 0; r < kRows; r++) {
+    for (int plane = 0; plane < B::kPlanes; plane++) {
+      float* target = out + r * out_stride + s.first_component + plane * span + lane0;
+      const Floats sum = sums[r][plane][0] + sums[r][plane][1] - Set(B::kMiddle * p_sums[r]);
+      Store(target, Load(target) + sum);
+    }
+  }
+}
+
+template <int kRows>
+static inline void AddValueRows(const CodeFormat& f, const CodeBlock& block, const float* p,
+                                const float* p_sums, float* out, int64_t stride) {
+  for (int i = 0; i < f.segment_count; i++) {
+    const CodeSegment& s = f.segments[i];
+    const int lanes = s.bits == 16 ? s.count : SegmentBytes(s);
+    for (int j = 0; j < lanes; j += kLanes) {
+      if (s.bits == 16) AddValueLanes<16, kRows>(f, s, block, j, p, p_sums, out, stride);
+      if (s.bits == 8) AddValueLanes<8, kRows>(f, s, block, j, p, p_sums, out, stride);
+      if (s.bits == 4) AddValueLanes<4, kRows>(f, s, block, j, p, p_sums, out, stride);
+      if (s.bits == 2) AddValueLanes<2, kRows>(f, s, block, j, p, p_sums, out, stride);
+    }
+  }
+}
+
+// out[r] += sum_t p[r, t] * value of code t; p_sums[r] = sum_t p[r, t].
+static inline void AddCodedValues(const CodeFormat& f, const CodeBlock& block, const float* p,
+                                  const float* p_sums, int64_t rows, float* out, int64_t stride) {
+  for (int64_t r = 0; r < rows; r += kCodeRows) {
+    const float* pr = p + r * kBlockTokens;
+    float* target = out + r * stride;
+    switch (rows - r) {
+      case 1: AddValueRows<1>(f, block, pr, p_sums + r, target, stride); break;
+      case 2: AddValueRows<2>(f, block, pr, p_sums + r, target, stride); break;
+      case 3: AddValueRows<3>(f, block, pr, p_sums + r, target, stride); break;
+      default: AddValueRows<4>(f, block, pr, p_sums + r, target, stride); break;
+    }
+  }
+}
+
+}  // namespace MINICACHE_ISA
+}  // namespace minicache

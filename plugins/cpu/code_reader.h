@@ -1,0 +1,201 @@
+// Block readers of codes: turn a block of coded tokens into fp32 directions, whatever the segments
+// and the layout. Magnitudes stay outside: they multiply scores and probabilities.
+#pragma once
+
+#include "cpu/elements.h"
+
+namespace minicache {
+namespace MINICACHE_ISA {
+
+// Tokens [begin, end) of the block whose codes start at `data` (a multiple of 64 tokens).
+struct CodeBlock {
+  const char* data;
+  int32_t begin;
+  int32_t end;
+};
+
+template <int kBits>
+struct Bits {
+  static constexpr int kPlanes = kBits < 8 ? 8 / kBits : 1;
+  static constexpr uint32_t kMask = (1u << (kBits & 15)) - 1;
+  static constexpr float kMiddle = kBits == 16 ? 0.f : ((1 << (kBits & 15)) - 1) * 0.5f;
+};
+
+static inline float Middle(int bits) { return bits == 16 ? 0.f : (float)((1 << bits) - 1) * 0.5f; }
+
+static inline int SegmentBytes(const CodeSegment& s) { return s.count * s.bits / 8; }
+
+// Whether lanes can run along the bytes of every segment, and along tokens in fours of bytes.
+static inline bool IsVectorisable(const CodeFormat& format) {
+  for (int i = 0; i < format.segment_count; i++) {
+    const CodeSegment& s = format.segments[i];
+    const int unit = s.bits == 16 ? 2 * kLanes : kLanes;
+    if (SegmentBytes(s) % unit != 0 || s.first_byte % 4 != 0) return false;
+  }
+  return true;
+}
+
+static inline Floats LowHalves(Words x) {
+#if defined(__AVX512F__)
+  return HalvesToFloats(x);  // the conversion truncates by itself
+#else
+  return HalvesToFloats(x & 0xffffu);
+#endif
+}
+
+static inline Words LoadBytes(const char* p) {
+#if defined(__AVX512F__)
+  return (Words)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p));
+#elif defined(__AVX2__)
+  return (Words)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p));
+#else
+  Words v;
+  for (int i = 0; i < kLanes; i++) v[i] = (uint8_t)p[i];
+  return v;
+#endif
+}
+
+// Values of a tile hold the 4 tokens of a byte side by side, so halves arrive split in two bytes:
+// kLanes components of the four tokens from 8 * kLanes bytes.
+static inline void LoadHalfQuad(const char* p, Floats out[4]) {
+#if defined(__AVX512F__)
+  const __m512i pair = _mm512_broadcast_i32x4(
+      _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
+  const __m512i a = _mm512_shuffle_epi8(_mm512_loadu_si512(p), pair);
+  const __m512i b = _mm512_shuffle_epi8(_mm512_loadu_si512(p + 64), pair);
+  // Lane i < 16: component i of the even token; lane 16 + i: of the odd one.
+  alignas(64) static const uint16_t kPick[32] = {
+      0, 4, 8,  12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
+      1, 5, 9,  13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61};
+  const __m512i pick = _mm512_load_si512(kPick);
+  const __m512i low = _mm512_permutex2var_epi16(a, pick, b);
+  const __m512i high =
+      _mm512_permutex2var_epi16(a, _mm512_add_epi16(pick, _mm512_set1_epi16(2)), b);
+  out[0] = (Floats)_mm512_cvtph_ps(_mm512_castsi512_si256(low));
+  out[1] = (Floats)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(low, 1));
+  out[2] = (Floats)_mm512_cvtph_ps(_mm512_castsi512_si256(high));
+  out[3] = (Floats)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(high, 1));
+#else
+  const Words a = LoadWords(p), b = LoadWords(p + 4 * kLanes);
+#if defined(__AVX2__)
+  const Words low = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+  const Words high = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+  const Words low = __builtin_shufflevector(a, b, 0, 2, 4, 6);
+  const Words high = __builtin_shufflevector(a, b, 1, 3, 5, 7);
+#endif
+  for (int t = 0; t < 4; t++) {
+    out[t] = HalvesToFloats(((low >> (8 * t)) & 255u) | (((high >> (8 * t)) & 255u) << 8));
+  }
+#endif
+}
+
+// Byte j of token t, in either layout: for the shapes that vectors do not fit, and for tails.
+static inline uint8_t ByteAt(const CodeFormat& f, bool values, const char* block, int t, int j) {
+  const int64_t bytes = f.bytes;
+  if (f.layout == Layout::kRow) return (uint8_t)block[t * bytes + j];
+  if (values) return (uint8_t)block[t / 4 * 4 * bytes + j * 4 + t % 4];
+  return (uint8_t)block[t / 16 * 16 * bytes + j / 4 * 64 + t % 16 * 4 + j % 4];
+}
+
+static inline void ReadToken(const CodeFormat& f, bool values, const char* block, int t,
+                             float* out) {
+  for (int i = 0; i < f.segment_count; i++) {
+    const CodeSegment& s = f.segments[i];
+    for (int c = 0; c < s.count; c++) {
+      float* target = out + s.first_component + c;
+      if (s.bits == 16) {
+        const int j = s.first_byte + 2 * c;
+        const int low = ByteAt(f, values, block, t, j), high = ByteAt(f, values, block, t, j + 1);
+        *target = HalfToFloat((uint16_t)(low | high << 8));
+      } else {
+        const int span = SegmentBytes(s), plane = c / span;
+        const int byte = ByteAt(f, values, block, t, s.first_byte + c - plane * span);
+        *target = (float)((byte >> (s.bits * plane)) & ((1 << s.bits) - 1)) - Middle(s.bits);
+      }
+    }
+  }
+}
+
+template <int kBits>
+static inline void ReadRowSegment(const CodeSegment& s, const char* row, float* out) {
+  const char* bytes = row + s.first_byte;
+  float* target = out + s.first_component;
+  if constexpr (kBits == 16) {
+    Widen<Float16>(bytes, s.count, target);
+  } else {
+    using B = Bits<kBits>;
+    const int span = s.count / B::kPlanes;
+    for (int j = 0; j < span; j += kLanes) {
+      const Words x = LoadBytes(bytes + j);
+      for (int p = 0; p < B::kPlanes; p++) {
+        const Floats v = ToFloats((x >> (kBits * p)) & B::kMask);
+        Store(target + j + p * span, v - Set(B::kMiddle));
+      }
+    }
+  }
+}
+
+template <int kBits>
+static inline void ReadQuadSegment(const CodeSegment& s, const char* quad, float* out,
+                                   int64_t stride) {
+  const char* bytes = quad + s.first_byte * 4;
+  float* target = out + s.first_component;
+  if constexpr (kBits == 16) {
+    for (int c = 0; c < s.count; c += kLanes) {
+      Floats v[4];
+      LoadHalfQuad(bytes + c * 8, v);
+      for (int t = 0; t < 4; t++) Store(target + t * stride + c, v[t]);
+    }
+  } else {
+    using B = Bits<kBits>;
+    const int span = s.count / B::kPlanes;
+    for (int j = 0; j < span; j += kLanes) {
+      const Words x = LoadWords(bytes + j * 4);
+      for (int t = 0; t < 4; t++) {
+        for (int p = 0; p < B::kPlanes; p++) {
+          const Floats v = ToFloats((x >> (8 * t + kBits * p)) & B::kMask);
+          Store(target + t * stride + j + p * span, v - Set(B::kMiddle));
+        }
+      }
+    }
+  }
+}
+
+// [tokens, stride] directions of a block. Writes whole quads of values tiles.
+static inline void ReadCodes(const CodeFormat& f, bool values, const CodeBlock& block, float* out,
+                             int64_t stride) {
+  const bool vector = IsVectorisable(f);
+  if (vector && f.layout == Layout::kTile && values) {
+    for (int t = block.begin / 4 * 4; t < block.end; t += 4) {
+      const char* quad = block.data + (int64_t)t * f.bytes;
+      float* target = out + t * stride;
+      for (int i = 0; i < f.segment_count; i++) {
+        const CodeSegment& s = f.segments[i];
+        if (s.bits == 16) ReadQuadSegment<16>(s, quad, target, stride);
+        if (s.bits == 8) ReadQuadSegment<8>(s, quad, target, stride);
+        if (s.bits == 4) ReadQuadSegment<4>(s, quad, target, stride);
+        if (s.bits == 2) ReadQuadSegment<2>(s, quad, target, stride);
+      }
+    }
+    return;
+  }
+  for (int t = block.begin; t < block.end; t++) {
+    float* target = out + t * stride;
+    if (!vector || f.layout == Layout::kTile) {
+      ReadToken(f, values, block.data, t, target);
+      continue;
+    }
+    for (int i = 0; i < f.segment_count; i++) {
+      const CodeSegment& s = f.segments[i];
+      const char* row = block.data + (int64_t)t * f.bytes;
+      if (s.bits == 16) ReadRowSegment<16>(s, row, target);
+      if (s.bits == 8) ReadRowSegment<8>(s, row, target);
+      if (s.bits == 4) ReadRowSegment<4>(s, row, target);
+      if (s.bits == 2) ReadRowSegment<2>(s, row, target);
+    }
+  }
+}
+
+}  // namespace MINICACHE_ISA
+}  // namespace minicache

@@ -1,0 +1,17 @@
+// The kernel table of one instruction set.
+#include "cpu/isa_kernels.h"
+
+#include "minicache/kernels.h"
+
+#define MINICACHE_TEXT(x) #x
+#define MINICACHE_NAME(x) MINICACHE_TEXT(x)
+
+namespace minicache {
+namespace MINICACHE_ISA {
+
+extern const KernelTable kKernels;
+const KernelTable kKernels = {MINICACHE_NAME(MINICACHE_ISA), AttendScratch, Attend, Finish,
+                              EncodeScratch,                 Encode,        Copy};
+
+}  // namespace MINICACHE_ISA
+}  // namespace minicache

@@ -1,0 +1,166 @@
+// Register-tiled products over vectors in memory.
+//
+//   AddProduct  C[r, n] += sum_k A[r, k] * B[k, n]   lanes run along n: weights * values, and
+//                                                    queries * transposed keys
+//   Dots        S[r, t]  = sum_d Q[r, d] * K[t, d]   lanes run along d: few queries, keys as stored
+#pragma once
+
+#include "cpu/elements.h"
+
+namespace minicache {
+namespace MINICACHE_ISA {
+
+// Accumulators fit the register file: 24 of 32 with AVX-512, 12 of 16 else.
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = kLanes == 16 ? 4 : 2;
+
+template <class E, int kRows, int kVectors>
+static inline void AddTile(const float* a, int64_t a_stride, const char* b, int64_t b_stride,
+                           int64_t depth, float* c, int64_t c_stride) {
+  Floats sums[kRows][kVectors];
+  for (int r = 0; r < kRows; r++) {
+    for (int v = 0; v < kVectors; v++) sums[r][v] = Load(c + r * c_stride + v * kLanes);
+  }
+  for (int64_t k = 0; k < depth; k++) {
+    Floats x[kVectors];
+    for (int v = 0; v < kVectors; v++) x[v] = E::Lanes(b + k * b_stride + v * kLanes * E::kBytes);
+    for (int r = 0; r < kRows; r++) {
+      const Floats w = Set(a[r * a_stride + k]);
+      for (int v = 0; v < kVectors; v++) sums[r][v] += w * x[v];
+    }
+  }
+  for (int r = 0; r < kRows; r++) {
+    for (int v = 0; v < kVectors; v++) Store(c + r * c_stride + v * kLanes, sums[r][v]);
+  }
+}
+
+template <class E, int kRows>
+static inline void AddRows(const float* a, int64_t a_stride, const char* b, int64_t b_stride,
+                           int64_t depth, int64_t width, float* c, int64_t c_stride) {
+  int64_t n = 0;
+  for (; n + kTileVectors * kLanes <= width; n += kTileVectors * kLanes) {
+    AddTile<E, kRows, kTileVectors>(a, a_stride, b + n * E::kBytes, b_stride, depth, c + n,
+                                    c_stride);
+  }
+  for (; n < width; n += kLanes) {
+    AddTile<E, kRows, 1>(a, a_stride, b + n * E::kBytes, b_stride, depth, c + n, c_stride);
+  }
+}
+
+// `width` is a multiple of kLanes; strides of A and C in floats, of B in bytes.
+template <class E>
+static inline void AddProduct(const float* a, int64_t a_stride, const char* b, int64_t b_stride,
+                              int64_t rows, int64_t depth, int64_t width, float* c,
+                              int64_t c_stride) {
+  int64_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) {
+    AddRows<E, kTileRows>(a + r * a_stride, a_stride, b, b_stride, depth, width, c + r * c_stride,
+                          c_stride);
+  }
+  a += r * a_stride;
+  c += r * c_stride;
+  switch (rows - r) {
+    case 5: return AddRows<E, 5>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    case 4: return AddRows<E, 4>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    case 3: return AddRows<E, 3>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    case 2: return AddRows<E, 2>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    case 1: return AddRows<E, 1>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    default: return;
+  }
+}
+
+// Four horizontal sums at once.
+static inline void StoreSums(Floats a, Floats b, Floats c, Floats d, float* target) {
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  const auto fold = [](Floats v) __attribute__((always_inline)) {
+    const __m256 x = _mm256_add_ps(_mm512_castps512_ps256((__m512)v),
+                                   _mm512_extractf32x8_ps((__m512)v, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  };
+#else
+  const auto fold = [](Floats v) __attribute__((always_inline)) {
+    return _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+  };
+#endif
+  const __m128 x = _mm_hadd_ps(fold(a), fold(b)), y = _mm_hadd_ps(fold(c), fold(d));
+  _mm_storeu_ps(target, _mm_hadd_ps(x, y));
+#else
+  target[0] = Sum(a);
+  target[1] = Sum(b);
+  target[2] = Sum(c);
+  target[3] = Sum(d);
+#endif
+}
+
+template <class E, int kRows, int kTokens>
+static inline void DotTile(const float* q, int64_t q_stride, const char* k, int64_t k_stride,
+                           int64_t depth, float* s, int64_t s_stride) {
+  Floats sums[kRows][kTokens] = {};
+  for (int64_t d = 0; d < depth; d += kLanes) {
+    Floats x[kTokens];
+    for (int t = 0; t < kTokens; t++) x[t] = E::Lanes(k + t * k_stride + d * E::kBytes);
+    for (int r = 0; r < kRows; r++) {
+      const Floats w = Load(q + r * q_stride + d);
+      for (int t = 0; t < kTokens; t++) sums[r][t] += w * x[t];
+    }
+  }
+  for (int r = 0; r < kRows; r++) {
+    if constexpr (kTokens == 4) {
+      StoreSums(sums[r][0], sums[r][1], sums[r][2], sums[r][3], s + r * s_stride);
+    } else {
+      s[r * s_stride] = Sum(sums[r][0]);
+    }
+  }
+}
+
+template <class E, int kRows>
+static inline void DotRows(const float* q, int64_t q_stride, const char* k, int64_t k_stride,
+                           int64_t tokens, int64_t depth, float* s, int64_t s_stride,
+                           const char* ahead) {
+  int64_t t = 0;
+  for (; t + 4 <= tokens; t += 4) {
+    // The values of this block are next: a stride the hardware does not see coming.
+    for (int64_t i = 0; i < 4; i++) {
+      for (int64_t line = 0; line < depth * E::kBytes; line += 64) {
+        __builtin_prefetch(ahead + (t + i) * k_stride + line);
+      }
+    }
+    DotTile<E, kRows, 4>(q, q_stride, k + t * k_stride, k_stride, depth, s + t, s_stride);
+  }
+  for (; t < tokens; t++) {
+    DotTile<E, kRows, 1>(q, q_stride, k + t * k_stride, k_stride, depth, s + t, s_stride);
+  }
+}
+
+constexpr int kDotRows = kLanes == 16 ? 4 : 2;  // times 4 tokens of accumulators
+
+// `depth` is a multiple of kLanes; `ahead` is prefetched at the same strides.
+template <class E>
+static inline void Dots(const float* q, int64_t q_stride, const char* k, int64_t k_stride,
+                        int64_t rows, int64_t tokens, int64_t depth, float* s, int64_t s_stride,
+                        const char* ahead) {
+  for (int64_t r = 0; r < rows; r += kDotRows) {
+    const float* qr = q + r * q_stride;
+    float* sr = s + r * s_stride;
+    const int64_t left = rows - r;
+    if constexpr (kDotRows == 4) {
+      if (left >= 4) {
+        DotRows<E, 4>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
+        continue;
+      }
+      if (left == 3) {
+        DotRows<E, 3>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
+        continue;
+      }
+    }
+    if (left >= 2) {
+      DotRows<E, 2>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
+    } else {
+      DotRows<E, 1>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
+    }
+  }
+}
+
+}  // namespace MINICACHE_ISA
+}  // namespace minicache

@@ -1,0 +1,154 @@
+// From the scores of a block to softmax weights: softcap, bias, visibility, running maximum.
+#pragma once
+
+#include "cpu/elements.h"
+
+namespace minicache {
+namespace MINICACHE_ISA {
+
+// One block of a task and its tokens [begin, end), seen by every row.
+struct BlockView {
+  const TokenRun* run;
+  int64_t first;  // slot of the block's token 0
+  int32_t begin;
+  int32_t end;
+};
+
+// What the token itself contributes: magnitudes of codes, and whether it is read here at all.
+struct TokenFactors {
+  alignas(64) float key[kBlockTokens];
+  alignas(64) float value[kBlockTokens];
+  alignas(64) int32_t usable[kBlockTokens];  // all ones or zero
+};
+
+static inline void ReadMagnitudes(const BlockView& block, TokenFactors* factors) {
+  const TokenRun& run = *block.run;
+  for (int t = 0; t < kBlockTokens; t++) {
+    factors->key[t] = factors->value[t] = 0.f;
+    factors->usable[t] = 0;
+  }
+  const uint16_t* key = run.key_magnitude + block.first * run.magnitude_stride;
+  const uint16_t* value = run.value_magnitude + block.first * run.magnitude_stride;
+  for (int t = block.begin; t < block.end; t++) {
+    const uint16_t k = key[t * run.magnitude_stride];
+    if (k & 0x8000) continue;  // retained: the side buffer holds the token itself
+    factors->key[t] = HalfToFloat(k);
+    factors->value[t] = HalfToFloat((uint16_t)(value[t * run.magnitude_stride] & 0x7fff));
+    factors->usable[t] = -1;
+  }
+}
+
+// The state of the online softmax of a task.
+struct Softmax {
+  float* scores;    // [rows, kBlockTokens]; become weights, 0 where hidden
+  float* sums;      // [rows] of the block's weights
+  float* maximum;   // [rows]
+  float* total;     // [rows]
+  float* output;    // [rows, padded]
+};
+
+static inline void AddBias(const AttendTask& task, const BlockView& block, int64_t row, int begin,
+                           int end, float* scores) {
+  const int64_t bytes = ElementBytes(task.dtype), head = row % task.heads;
+  const int64_t token = task.new_begin + row / task.heads;
+  const char* bias =
+      task.bias + (head * task.bias_head_stride + token * task.bias_token_stride) * bytes;
+  alignas(64) float values[kBlockTokens];
+  if (block.run->positions) {
+    for (int t = begin; t < end; t++) {
+      ToFloat(task.dtype, bias + block.run->positions[block.first + t] * bytes, 1, values + t);
+    }
+  } else {
+    const int64_t position = block.run->first_position + block.first;
+    ToFloat(task.dtype, bias + (position + begin) * bytes, end - begin, values + begin);
+  }
+  for (int t = begin; t < end; t++) scores[t] += values[t];
+}
+
+// Tokens of the block that a query at `position` sees, where positions run on without gaps.
+static inline void Narrow(const AttendTask& task, const BlockView& block, int64_t position,
+                          int* begin, int* end) {
+  const int64_t first = block.run->first_position + block.first;
+  if (first + *end > position + 1) *end = (int)(position + 1 - first);
+  if (task.local_window > 0 && first + *begin <= position - task.local_window) {
+    *begin = (int)(position - task.local_window + 1 - first);
+  }
+}
+
+static inline void Rescale(float factor, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; i += kLanes) Store(x + i, Load(x + i) * Set(factor));
+}
+
+static inline void WeighRow(const AttendTask& task, const BlockView& block,
+                            const TokenFactors* factors, float key_offset, int64_t row,
+                            const Softmax& softmax) {
+  const int64_t position = task.past + task.new_begin + row / task.heads;
+  float* s = softmax.scores + row * kBlockTokens;
+  const int32_t* positions = block.run->positions;
+  int begin = block.begin, end = block.end;
+  if (!positions) Narrow(task, block, position, &begin, &end);
+  softmax.sums[row] = 0.f;
+  if (begin >= end) {
+    memset(s, 0, kBlockTokens * sizeof(float));
+    return;
+  }
+  if (factors) {
+    const Floats offset = Set(key_offset);
+    for (int t = 0; t < kBlockTokens; t += kLanes) {
+      Store(s + t, (Load(s + t) - offset) * Load(factors->key + t));
+    }
+  }
+  if (task.softcap > 0.f) {
+    const Floats cap = Set(task.softcap), inverse = Set(1.f / task.softcap);
+    for (int t = 0; t < kBlockTokens; t += kLanes) {
+      Store(s + t, cap * Tanh(Load(s + t) * inverse));
+    }
+  }
+  if (task.bias) AddBias(task, block, row, begin, end, s);
+
+  const Floats hidden = Set(-__builtin_inff());
+  Floats best = hidden;
+  for (int t = 0; t < kBlockTokens; t += kLanes) {
+    const Ints lane = LaneIndex() + t;
+    Ints visible = (lane >= begin) & (lane < end);
+    if (factors) {
+      Ints usable;
+      memcpy(&usable, factors->usable + t, sizeof usable);
+      visible &= usable;
+    }
+    if (positions && task.local_window > 0) {
+      for (int i = 0; i < kLanes; i++) {
+        const bool here = t + i < end;
+        if (here && positions[block.first + t + i] <= position - task.local_window) visible[i] = 0;
+      }
+    }
+    const Floats score = visible ? Load(s + t) : hidden;
+    Store(s + t, score);
+    best = Max(best, score);
+  }
+  const float maximum = Maximum(best);
+  if (maximum > softmax.maximum[row]) {
+    const float factor = ScalarExp(softmax.maximum[row] - maximum);  // 0 at the first block
+    softmax.total[row] *= factor;
+    Rescale(factor, task.padded_size, softmax.output + row * task.padded_size);
+    softmax.maximum[row] = maximum;
+  }
+  if (softmax.maximum[row] == -__builtin_inff()) {
+    memset(s, 0, kBlockTokens * sizeof(float));
+    return;
+  }
+  const Floats base = Set(softmax.maximum[row]);
+  Floats total = {}, sums = {};
+  for (int t = 0; t < kBlockTokens; t += kLanes) {
+    Floats weight = Exp(Load(s + t) - base);
+    total += weight;
+    if (factors) weight *= Load(factors->value + t);
+    sums += weight;
+    Store(s + t, weight);
+  }
+  softmax.total[row] += Sum(total);
+  softmax.sums[row] = Sum(sums);
+}
+
+}  // namespace MINICACHE_ISA
+}  // namespace minicache

@@ -1,0 +1,91 @@
+"""What a session's arguments must be; every refusal is a sentence with the value found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from minicache.runtime.errors import SessionError
+from minicache.runtime.manifest import Manifest
+
+
+def session_size(
+    manifest: Manifest, batch_size: int, max_sequence_length: int | None, threads: int | None
+) -> int:
+    """Checks the sizes of a new session; returns the tokens per row to allocate for.
+
+    Raises:
+        SessionError: not positive, or longer than the model's maximum.
+    """
+    limit = manifest.max_sequence_length if max_sequence_length is None else max_sequence_length
+    for name, value in (("batch_size", batch_size), ("max_sequence_length", limit)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise SessionError(f"{name} is {value!r}; give a whole number of at least 1")
+    if threads is not None and threads < 1:
+        raise SessionError(f"threads is {threads}; give at least 1, or None for ONNX Runtime's choice")
+    if limit > manifest.max_sequence_length:
+        raise SessionError(
+            f"max_sequence_length is {limit}, the model was exported for up to "
+            f"{manifest.max_sequence_length}; give less or export with --max-sequence-length {limit}"
+        )
+    return limit
+
+
+def token_ids(
+    input_ids: npt.ArrayLike, lengths: npt.ArrayLike | None, batch_size: int, vocab_size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Returns the ids as int64 [B, S] with zeros for padding, and the valid lengths as int32 [B].
+
+    Raises:
+        SessionError: another shape or type, a length outside 0..S, an id outside 0..V-1.
+    """
+    try:
+        ids = np.asarray(input_ids)
+    except ValueError as error:
+        raise SessionError(
+            f"input_ids are not rectangular ({error}); pad shorter rows and give lengths"
+        ) from error
+    if ids.ndim != 2 or ids.shape[0] != batch_size or ids.shape[1] < 1:
+        raise SessionError(
+            f"input_ids have shape {list(ids.shape)}; this session takes [{batch_size}, S] with S >= 1"
+        )
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise SessionError(f"input_ids are {ids.dtype}; give integers (token ids)")
+    new = _lengths(lengths, batch_size, ids.shape[1])
+    valid = np.arange(ids.shape[1]) < new[:, None]
+    wrong = valid & ((ids < 0) | (ids >= vocab_size))
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise SessionError(
+            f"input_ids[{row}, {column}] is {ids[row, column]}; the vocabulary ends at {vocab_size - 1}"
+        )
+    return np.where(valid, ids, 0).astype(np.int64), new
+
+
+def _lengths(lengths: npt.ArrayLike | None, batch_size: int, width: int) -> npt.NDArray[np.int32]:
+    if lengths is None:
+        return np.full(batch_size, width, np.int32)
+    new = np.asarray(lengths)
+    if new.shape != (batch_size,) or not np.issubdtype(new.dtype, np.integer):
+        raise SessionError(
+            f"lengths are {new.dtype} of shape {list(new.shape)}; give integers [{batch_size}]"
+        )
+    if (new < 0).any() or (new > width).any():
+        row = int(np.argmax((new < 0) | (new > width)))
+        raise SessionError(f"lengths[{row}] is {new[row]}; input_ids hold 0..{width} tokens per row")
+    return new.astype(np.int32)
+
+
+def output_array(out: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Checks an array that logits are written into.
+
+    Raises:
+        SessionError: another type or shape, not contiguous, or read-only.
+    """
+    if out.dtype != np.float32 or out.shape != shape or not out.flags.carray:
+        raise SessionError(
+            f"out is {out.dtype} {list(out.shape)}; give a writable C-contiguous float32 array of "
+            f"shape {list(shape)}"
+        )

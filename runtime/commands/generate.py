@@ -1,0 +1,125 @@
+"""``minicache generate``: text to stdout as it comes, everything else to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minicache.runtime.errors import MiniCacheError, TextError
+
+if TYPE_CHECKING:
+    from minicache.runtime.generation import GeneratedToken
+    from minicache.runtime.session import Session
+
+
+def add_generate_parser(subparsers: Any) -> None:
+    """Adds the parser of ``generate``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "generate",
+        help="continue a prompt with an exported model",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="folder that minicache-export wrote")
+    parser.add_argument("--prompt", required=True, help="the text to continue; - reads stdin")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="at most so many")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
+    parser.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens; 0 all")
+    parser.add_argument("--top-p", type=float, default=1.0, help="keep tokens up to this probability")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, help="over 1: fewer repeats")
+    parser.add_argument("--seed", type=int, help="of the random numbers")
+    parser.add_argument("--stop", action="append", default=[], help="text that ends it; repeatable")
+    parser.add_argument("--chat", action="store_true", help="use the model's chat template")
+    parser.add_argument("--threads", type=int, help="CPU threads; None: ONNX Runtime's choice")
+    parser.add_argument(
+        "--max-sequence-length", type=int, metavar="C",
+        help="capacity in tokens; None: prompt and new tokens",
+    )  # fmt: skip
+    parser.add_argument("--quiet", action="store_true", help="no progress, no statistics")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Generates; the text streams to stdout, the statistics follow on stderr."""
+    from minicache.runtime.manifest import Manifest
+    from minicache.runtime.session import Session
+
+    prompt = _read_prompt(arguments.prompt)
+    limit = arguments.max_sequence_length or Manifest.load(arguments.folder).max_sequence_length
+    with Session(
+        arguments.folder, max_sequence_length=limit, threads=arguments.threads
+    ) as session:
+        if not session.has_tokenizer:
+            session.tokenizer  # noqa: B018 - says what is missing
+        return _generate(arguments, session, prompt)
+
+
+def _read_prompt(prompt: str) -> str:
+    if prompt != "-":
+        return prompt
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise TextError(f"stdin is not UTF-8 (byte {error.start}); convert it, e.g. with iconv") from error
+
+
+def _generate(arguments: argparse.Namespace, session: Session, prompt: str) -> int:
+    from minicache.runtime.generation import prompt_ids
+    from minicache.runtime.progress import progress
+
+    quiet = arguments.quiet or arguments.json
+    ids = prompt_ids(session, prompt, arguments.chat)
+    tokens: list[GeneratedToken] = []
+    with ExitStack() as stack:
+        # A bar is worth its line only where reading takes longer than a moment.
+        shown = sys.stderr.isatty() and len(ids) > 512
+        step = stack.enter_context(
+            progress("reading the prompt", total=len(ids), quiet=quiet or not shown)
+        )
+        stream = session.generate(
+            ids,
+            arguments.max_new_tokens,
+            temperature=arguments.temperature,
+            top_k=arguments.top_k,
+            top_p=arguments.top_p,
+            repetition_penalty=arguments.repetition_penalty,
+            seed=arguments.seed,
+            stop=arguments.stop,
+            progress=step.advance,
+        )
+        try:
+            for token in stream:
+                stack.close()  # the bar ends before the first text
+                tokens.append(token)
+                if not arguments.json:
+                    sys.stdout.write(token.text)
+                    sys.stdout.flush()
+        except (KeyboardInterrupt, MiniCacheError):
+            if tokens and not arguments.json:
+                print(flush=True)  # the message after it starts on a line of its own
+            raise
+    stats = session.last_stats
+    assert stats is not None and tokens
+    if arguments.json:
+        content = {
+            "text": "".join(token.text for token in tokens),
+            "token_ids": [token.token_id for token in tokens],
+            "logprobs": [token.logprob for token in tokens],
+            "finish_reason": tokens[-1].finish_reason,
+            **stats.to_dict(),
+        }
+        print(json.dumps(content, indent=1, ensure_ascii=False))
+        return 0
+    print(flush=True)
+    if not quiet:
+        print(
+            f"{stats.prompt_tokens} prompt tokens ({stats.prefill_tokens_per_second:.1f}/s), "
+            f"{stats.new_tokens} new ({stats.decode_tokens_per_second:.1f}/s, "
+            f"{tokens[-1].finish_reason}), cache {stats.cache_bytes / 1e6:.1f} MB",
+            file=sys.stderr,
+        )
+    return 0

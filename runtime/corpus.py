@@ -1,0 +1,68 @@
+"""Texts to measure on: documents of a fixed number of tokens."""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+
+from minicache.runtime.errors import PackageError, TextError
+from minicache.runtime.tokenizer import TextTokenizer
+
+DEFAULT_TEXT = ("data", "default_text.txt")
+
+
+def read_text(path: Path | None) -> str:
+    """Reads a UTF-8 text file; None reads the one that ships with the package.
+
+    Raises:
+        TextError: the file is missing, not readable, or not UTF-8.
+        PackageError: the built-in text is not installed.
+    """
+    if path is None:
+        resource = importlib.resources.files("minicache.exporter").joinpath(*DEFAULT_TEXT)
+        try:
+            return resource.read_text(encoding="utf-8")
+        except OSError as error:
+            raise PackageError(
+                f"the built-in text is missing ({error}); reinstall minicache-onnx or give a text file"
+            ) from error
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TextError(
+            f"text {str(path)!r} cannot be read ({error.strerror}); give a UTF-8 text file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise TextError(
+            f"text {str(path)!r} is not UTF-8 (byte {error.start}); convert it, e.g. with iconv"
+        ) from error
+
+
+def cut_documents(text: str, tokenizer: TextTokenizer, context: int) -> list[list[int]]:
+    """Cuts a text into documents of exactly ``context`` tokens.
+
+    Form feeds separate documents: each gives its first ``context`` tokens, shorter ones are left
+    out. A text without form feeds is cut into consecutive windows.
+
+    Args:
+        text: the text.
+        tokenizer: of the model.
+        context: tokens per document.
+
+    Raises:
+        TextError: no document is long enough.
+    """
+    found = tokenizer.encode_documents(text)
+    if len(found) == 1:
+        whole = found[0]
+        starts = range(0, len(whole) - context + 1, context)
+        documents = [whole[start : start + context] for start in starts]
+    else:
+        documents = [ids[:context] for ids in found if len(ids) >= context]
+    if not documents:
+        longest = max(len(ids) for ids in found)
+        raise TextError(
+            f"the text's longest document has {longest} tokens, {context} are needed; "
+            "give a longer text or a smaller context"
+        )
+    return documents

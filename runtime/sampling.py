@@ -1,0 +1,109 @@
+"""Choosing the next token from logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from minicache.runtime.errors import SessionError
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """How the next token is drawn; the defaults take the most likely one.
+
+    The steps come in this order: repetition penalty, temperature, top-k, top-p.
+
+    Attributes:
+        temperature: 0 is greedy; higher is more random.
+        top_k: keep the k most likely tokens; 0 keeps all.
+        top_p: keep the smallest set of likely tokens whose probability reaches this.
+        repetition_penalty: over 1 makes tokens that occurred less likely (arXiv:1909.05858, 4.1).
+        seed: of the random numbers; None: different in each run.
+
+    Raises:
+        SessionError: a value out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        # `not (...)` refuses NaN too.
+        if not 0.0 <= self.temperature < float("inf"):
+            raise SessionError(f"temperature is {self.temperature}; give 0 (greedy) or more")
+        if self.top_k < 0:
+            raise SessionError(f"top_k is {self.top_k}; give 0 (off) or more")
+        if not 0.0 < self.top_p <= 1.0:
+            raise SessionError(f"top_p is {self.top_p}; give more than 0 and at most 1")
+        if not 0.0 < self.repetition_penalty < float("inf"):
+            raise SessionError(f"repetition_penalty is {self.repetition_penalty}; give more than 0")
+        if self.seed is not None and self.seed < 0:
+            raise SessionError(f"seed is {self.seed}; give 0 or more")
+
+
+class Sampler:
+    """Draws tokens; equal options, seeds and logits give equal tokens."""
+
+    def __init__(self, options: SamplingOptions) -> None:
+        self._options = options
+        self._random = np.random.default_rng(options.seed)
+
+    def choose(self, logits: npt.NDArray[np.float32], seen: Sequence[int] = ()) -> int:
+        """Returns the next token.
+
+        Args:
+            logits: [V]; left as they are.
+            seen: tokens of the text so far, for the repetition penalty.
+
+        Raises:
+            SessionError: the logits are not finite anywhere, which no sampling can mend.
+        """
+        options = self._options
+        if np.isnan(logits).any() or not np.isfinite(logits.max()):
+            raise SessionError(
+                "the logits hold NaN or are all infinite: the model computed nothing useful; "
+                "check the export with minicache evaluate"
+            )
+        scores = logits.astype(np.float64)
+        if options.repetition_penalty != 1.0 and len(seen):
+            index = np.unique(np.asarray(seen))
+            old, penalty = scores[index], options.repetition_penalty
+            scores[index] = np.where(old > 0, old / penalty, old * penalty)
+        if options.temperature == 0.0:
+            return int(np.argmax(scores))
+        # Shifted first: a tiny temperature must not turn the best score into an infinity.
+        scores = (scores - scores.max()) / options.temperature
+        tokens = top_k_tokens(scores, options.top_k)
+        probability = np.exp(scores[tokens])
+        probability /= probability.sum()
+        kept = top_p_count(probability, options.top_p)
+        tokens, probability = tokens[:kept], probability[:kept]
+        draw = self._random.random() * probability.sum()
+        place = int(np.searchsorted(np.cumsum(probability), draw, side="right"))
+        return int(tokens[min(place, len(tokens) - 1)])
+
+
+def top_k_tokens(scores: npt.NDArray[np.float64], top_k: int) -> npt.NDArray[np.intp]:
+    """Returns the tokens with the k highest scores (0: all), highest first, ties by number."""
+    if 0 < top_k < len(scores):
+        lowest = np.partition(scores, -top_k)[-top_k]
+        candidates = np.flatnonzero(scores >= lowest)
+    else:
+        candidates = np.arange(len(scores))
+    order = np.argsort(-scores[candidates], kind="stable")
+    return candidates[order[: top_k or None]]
+
+
+def top_p_count(probability: npt.NDArray[np.float64], top_p: float) -> int:
+    """Returns how many of the descending probabilities are needed to reach ``top_p``."""
+    if top_p >= 1.0:
+        return len(probability)
+    reached = np.cumsum(probability) >= top_p
+    return int(np.argmax(reached)) + 1 if reached.any() else len(probability)

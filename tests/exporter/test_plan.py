@@ -1,0 +1,107 @@
+"""Plans: which layers may share a code, and what a user may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicache.exporter.options import ExportOptions
+from minicache.exporter.paper_plan import default_start_layer
+from minicache.exporter.plan import Group, Plan
+from minicache.exporter.retention import Retention
+from minicache.runtime.errors import PlanError
+
+
+@dataclass(frozen=True)
+class FakeLayer:
+    num_kv_heads: int = 3
+    head_dim: int = 64
+    local_window: int = 0
+
+
+def groups_of(layers: list[FakeLayer], **options: object) -> list[tuple[int, ...]]:
+    plan = ExportOptions(mode="paper", **options).make_plan(layers, 1024)  # type: ignore[arg-type]
+    return [group.layers for group in plan.groups if group.mode != "exact"]
+
+
+def test_the_paper_merges_pairs_from_half_depth() -> None:
+    assert groups_of([FakeLayer()] * 8) == [(4, 5), (6, 7)]
+
+
+def test_an_odd_half_starts_one_layer_lower_to_fill_pairs() -> None:
+    """30 layers: 15 layers cannot be paired, so S is 14 and 8 pairs are merged."""
+    merged = groups_of([FakeLayer()] * 30)
+    assert merged[0] == (14, 15)
+    assert len(merged) == 8
+
+
+@given(layers=st.integers(2, 80), size=st.integers(2, 10))
+def test_the_default_start_fills_whole_groups(layers: int, size: int) -> None:
+    if size > layers:
+        return
+    start = default_start_layer(layers, size)
+    assert 0 <= start <= layers - size
+    assert (layers - start) % size == 0
+
+
+def test_a_start_layer_of_the_users_own_leaves_the_rest_exact() -> None:
+    assert groups_of([FakeLayer()] * 6, start_layer=1) == [(1, 2), (3, 4)]
+
+
+def test_larger_groups_merge_running() -> None:
+    assert groups_of([FakeLayer()] * 6, group_size=3, start_layer=0) == [(0, 1, 2), (3, 4, 5)]
+
+
+def test_layers_of_different_kind_never_share_a_group() -> None:
+    sliding = FakeLayer(local_window=512)
+    layers = [FakeLayer(), FakeLayer(), sliding, FakeLayer(), FakeLayer(), sliding, FakeLayer()]
+    assert groups_of(layers, start_layer=0) == [(0, 1), (3, 4)]
+
+
+def test_a_model_with_nothing_to_merge_is_refused() -> None:
+    with pytest.raises(PlanError, match="nothing can be merged"):
+        groups_of([FakeLayer(local_window=512)] * 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"start_layer": 8}, "--start-layer 8 is not within 0..6"),
+        ({"group_size": 1}, "--group-size 1 is not within 2..8"),
+        ({"slerp_t": 1.5}, "--slerp-t 1.5"),
+        ({"code_bits": 2}, "--code-bits 2"),
+        ({"magnitude": "lower"}, "--magnitude 'lower'"),
+        ({"retention": "top:5"}, "retention 'top:5' is unknown"),
+        ({"retention": "threshold:2"}, "2 is not within -1..1"),
+        ({"retention": "minmax:x"}, "'x' is not a number"),
+        (
+            {"retention": "budget:0.05", "retention_capacity": 0.2},
+            "budget:FRACTION is the capacity",
+        ),
+        ({"window": -1}, "the window is -1"),
+        ({"rewind_slack": 0}, "the rewind slack is 0"),
+    ],
+)
+def test_wrong_options_name_the_option_and_its_value(
+    options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(PlanError) as error:
+        groups_of([FakeLayer()] * 8, **options)
+    assert words in str(error.value)
+
+
+def test_the_budget_is_the_capacity() -> None:
+    assert Retention.parse("budget:0.1") == Retention("budget", 0.1, 0.1)
+
+
+def test_a_plan_round_trips_through_json_data() -> None:
+    plan = ExportOptions(mode="paper", retention="threshold:0.5").make_plan([FakeLayer()] * 8, 512)
+    assert Plan.from_dict(plan.to_dict()) == plan
+
+
+def test_a_plan_must_cover_each_layer_once() -> None:
+    with pytest.raises(PlanError, match="do not cover each layer once"):
+        Plan("exact", (Group((0,)), Group((0,))), 512)

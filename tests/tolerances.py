@@ -1,0 +1,29 @@
+"""Every tolerance of the test-suite, with the reason for its size; tests invent none.
+
+``ATTENTION`` and ``LOGITS`` are relative to the largest magnitude of the expected array, which is
+what rounding errors of sums scale with.
+"""
+
+from __future__ import annotations
+
+# Sums of a kernel in fp32 against the reference in fp64 on the same stored values: about
+# sqrt(head_size + tokens) roundings of 6e-8. A model in fp16 or bf16 also rounds each output once
+# (2^-11 and 2^-8), and the inputs are exact in both.
+ATTENTION = {"float32": 5e-6, "float16": 8e-4, "bfloat16": 6e-3}
+
+# Two float64 computations of the same formula.
+SAME_FORMULA = 1e-9
+
+# A rewritten graph in exact mode against the original's logits: other fusions, other order of sums.
+LOGITS = {"float32": 2e-4, "float16": 1e-2, "bfloat16": 8e-2}
+
+# fp32 against fp64 may fall on the two sides of a grid border, one step apart, in few components.
+CODE_STEPS = 1
+CODE_SHARE = 5e-3
+
+# Stored magnitudes and fp16 directions: one unit in the last place where the fp32 value was a tie.
+FP16_ULP = 2.0**-10
+FP16_TINY = 2.0**-24
+
+# Cosines in fp32; test data keeps this distance from every threshold.
+SIMILARITY = 1e-5
