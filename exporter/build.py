@@ -31,7 +31,10 @@ class Inserter:
             return self.graph.initializers[full]
         tensor = ir.tensor(array, name=full)
         value = ir.Value(
-            name=full, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
+            name=full,
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(array.shape),
+            const_value=tensor,
         )
         self.graph.register_initializer(value)
         return value
@@ -41,7 +44,7 @@ class Inserter:
         op_type: str,
         inputs: Sequence[ir.Value | None],
         dtype: ir.DataType,
-        shape: Sequence[int | str | None],
+        shape: Sequence[int | str] | Sequence[int | str | None],
         attributes: Mapping[str, Any] | None = None,
         domain: str = "",
     ) -> ir.Value:

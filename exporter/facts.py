@@ -1,7 +1,7 @@
 """What the files beside a model say about it: ``config.json``, ``genai_config.json`` and others.
 
-A graph does not say where a context ends or which token ends a text; these files do. All of them are
-optional, and a file that is no JSON is treated as absent: the graph stays the authority.
+A graph does not say where a context ends or which token ends a text; these files do. All of them
+are optional, and a file that is no JSON counts as absent: the graph stays the authority.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ def _ids(value: Any) -> tuple[int, ...]:
     return tuple(v for v in values if isinstance(v, int) and not isinstance(v, bool))
 
 
-def read_facts(folder: Path | str) -> ModelFacts:
-    """Reads the configuration files of a model folder."""
-    folder = Path(folder)
+def read_facts(path: Path | str) -> ModelFacts:
+    """Reads the configuration files of a model folder, or of the folder of a model file."""
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
     config = _read(folder / "config.json")
     # Multimodal configurations nest the decoder's.
     config = config | config.get("text_config", {})
@@ -60,7 +61,9 @@ def read_facts(folder: Path | str) -> ModelFacts:
     if head_dim is None and heads and hidden:
         head_dim = hidden // heads
     eos = generation.get("eos_token_id", config.get("eos_token_id", genai.get("eos_token_id")))
-    bos = _ids(generation.get("bos_token_id", config.get("bos_token_id", genai.get("bos_token_id"))))
+    bos = _ids(
+        generation.get("bos_token_id", config.get("bos_token_id", genai.get("bos_token_id")))
+    )
     positions = config.get("max_position_embeddings") or config.get("n_positions")
     return ModelFacts(
         max_positions=positions or config.get("max_sequence_length") or genai.get("context_length"),

@@ -32,6 +32,17 @@ def find_attention(model: ir.Model, facts: ModelFacts | None = None) -> ModelDes
         UnsupportedModelError: with the pattern tried, what was found instead, where, and a remedy.
     """
     facts = facts or ModelFacts()
+    description = find_sites(model, facts)
+    probe_masks(model, description, facts)
+    return description
+
+
+def find_sites(model: ir.Model, facts: ModelFacts) -> ModelDescription:
+    """Finds the sites without proving their masks: all that running the original needs.
+
+    Raises:
+        UnsupportedModelError: as ``find_attention``, but for masks.
+    """
     opset = model.opset_imports.get("", 0)
     if opset < OLDEST_OPSET:
         raise UnsupportedModelError(
@@ -63,9 +74,9 @@ def find_attention(model: ir.Model, facts: ModelFacts | None = None) -> ModelDes
     )
     if not description.vocab_size:
         raise UnsupportedModelError(
-            f"The output {logits.name!r} has no fixed vocabulary size; put config.json beside the model"
+            f"The output {logits.name!r} has no fixed vocabulary size; "
+            "put config.json beside the model"
         )
-    probe_masks(model, description, facts)
     return description
 
 
@@ -84,8 +95,8 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
     for site in sites:
         if site.dtype not in DTYPES:
             raise UnsupportedModelError(
-                f"{site.past_key.name!r} has type {site.dtype.name}; only fp32, fp16 and bf16 caches "
-                "are supported: export the model without a quantised cache"
+                f"{site.past_key.name!r} has type {site.dtype.name}; only fp32, fp16 and bf16 "
+                "caches are supported: export the model without a quantised cache"
             )
         if site.num_heads % site.num_kv_heads:
             raise UnsupportedModelError(

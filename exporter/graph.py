@@ -82,7 +82,7 @@ def static_dim(value: ir.Value, axis: int) -> int | None:
 def attribute(node: ir.Node, name: str, default: int | float) -> int | float:
     """An int or float attribute, or its default."""
     found = node.attributes.get(name)
-    return default if found is None else found.value  # type: ignore[no-any-return]
+    return default if found is None else found.value
 
 
 def permutation(node: ir.Node) -> tuple[int, ...]:

@@ -9,13 +9,30 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-import google.protobuf.message
+import google.protobuf.message  # type: ignore[import-untyped]
 import onnx_ir as ir
 
+from minicache.exporter.facts import ModelFacts, read_facts
 from minicache.runtime.errors import ModelFileError, OutputError
+
+__all__ = [
+    "DATA_NAME",
+    "MODEL_NAME",
+    "ModelFacts",
+    "check_external_data",
+    "external_tensors",
+    "find_model_file",
+    "load_model",
+    "model_facts",
+    "read_facts",
+    "save_model",
+    "weight_bytes",
+]
 
 MODEL_NAME = "model.onnx"
 DATA_NAME = "model.onnx.data"
+
+_PATH = "minicache.path"  # where load_model notes the file in ``model.meta``
 
 # A tensor this small stays inside model.onnx: shapes and scalars are read by shape inference.
 INLINE_BYTES = 1024
@@ -23,7 +40,7 @@ INLINE_BYTES = 1024
 SINGLE_FILE_BYTES = 16 * 1024 * 1024
 
 
-def resolve_model_path(path: Path | str) -> Path:
+def find_model_file(path: Path | str) -> Path:
     """Returns the ``.onnx`` file that ``path`` means: the file itself, or a folder with one model.
 
     Raises:
@@ -54,7 +71,7 @@ def load_model(path: Path | str) -> ir.Model:
     Raises:
         ModelFileError: missing, not ONNX, truncated, or external data missing or too short.
     """
-    file = resolve_model_path(path)
+    file = find_model_file(path)
     try:
         # Without "protobuf" the suffix would choose the format.
         model = ir.load(file, format="protobuf")
@@ -75,7 +92,14 @@ def load_model(path: Path | str) -> ir.Model:
             f"{str(file)!r} holds no ONNX graph (no nodes or no opset); is it the right file?"
         )
     check_external_data(model)
+    model.meta[_PATH] = file
     return model
+
+
+def model_facts(model: ir.Model) -> ModelFacts:
+    """What the files beside a model say, if ``load_model`` loaded it."""
+    path = model.meta.get(_PATH)
+    return ModelFacts() if path is None else read_facts(path)
 
 
 def external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:
@@ -102,8 +126,8 @@ def check_external_data(model: ir.Model) -> None:
         if file not in sizes:
             if not file.is_file():
                 raise ModelFileError(
-                    f"External data file {str(file)!r} is missing (tensor {tensor.name!r} needs it); "
-                    "copy it beside the .onnx file under this name"
+                    f"External data file {str(file)!r} is missing (tensor {tensor.name!r} needs "
+                    "it); copy it beside the .onnx file under this name"
                 )
             sizes[file] = file.stat().st_size
         start = tensor.offset or 0

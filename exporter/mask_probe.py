@@ -41,9 +41,7 @@ def token_feeds(
     return feeds
 
 
-def _mask_feeds(
-    description: ModelDescription, past: int, new: int
-) -> dict[ir.Value, np.ndarray]:
+def _mask_feeds(description: ModelDescription, past: int, new: int) -> dict[ir.Value, np.ndarray]:
     """Cuts the graph at queries, keys and grown caches too: masks read only their shapes."""
     feeds = token_feeds(description, 1, past, new)
     for site in description.sites:

@@ -1,8 +1,8 @@
 """Turns a model into the exact-cache form: same logits, cache in fixed in-place buffers.
 
 The result reads ``input_ids`` (right-padded), ``past_lengths``, ``total_lengths``,
-``logit_positions`` and the state of one ``MiniCacheAttention`` per layer; mask and position inputs are
-gone. ``parity`` proves the result against the original.
+``logit_positions`` and the state of one ``MiniCacheAttention`` per layer; mask and position inputs
+are gone. ``parity`` proves the result against the original.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import onnx_ir.passes.common as common_passes
 
 from minicache.exporter.facts import ModelFacts
 from minicache.exporter.find_attention import find_attention
+from minicache.exporter.io import model_facts
 from minicache.exporter.passes.add_runtime_inputs import AddRuntimeInputsPass, RuntimeInputs
 from minicache.exporter.passes.gather_logits import GatherLogitsPass
 from minicache.exporter.passes.remove_old_inputs import RemoveOldInputsPass
 from minicache.exporter.passes.replace_attention import ReplaceAttentionPass
 from minicache.exporter.passes.replace_positions import ReplacePositionsPass
 from minicache.exporter.sites import ModelDescription
-from minicache.runtime.errors import MiniCacheError, UnsupportedModelError
+from minicache.runtime.errors import MiniCacheError
 
 
 @dataclass
@@ -86,12 +87,12 @@ def normalise(model: ir.Model, facts: ModelFacts | None = None) -> NormalisedMod
 
     Args:
         model: a loaded model of form F1 or F4.
-        facts: what the files beside the model say.
+        facts: what the files beside the model say; None: read them where ``load_model`` read it.
 
     Raises:
         UnsupportedModelError: the model is of no supported form; it may be half rewritten then.
     """
-    description = find_attention(model, facts)
+    description = find_attention(model, facts or model_facts(model))
     inputs = RuntimeInputs()
     replace = ReplaceAttentionPass(description, inputs)
     run_passes(
@@ -113,12 +114,23 @@ def normalise(model: ir.Model, facts: ModelFacts | None = None) -> NormalisedMod
             num_kv_heads=site.num_kv_heads,
             head_dim=site.head_dim,
             local_window=site.local_window,
-            kind=(site.num_heads, site.num_kv_heads, site.head_dim, site.local_window, site.rope_key),
+            kind=(
+                site.num_heads,
+                site.num_kv_heads,
+                site.head_dim,
+                site.local_window,
+                site.rope_key,
+            ),
         )
         for site, node in zip(description.sites, replace.nodes, strict=True)
     ]
     return NormalisedModel(
-        model, layers, description.dtype, description.vocab_size, description.form, _notes(description)
+        model,
+        layers,
+        description.dtype,
+        description.vocab_size,
+        description.form,
+        _notes(description),
     )
 
 
@@ -132,6 +144,3 @@ def _notes(description: ModelDescription) -> list[str]:
         for window, layers in windows.items()
     ]
     return [*description.notes, *sliding]
-
-
-__all__ = ["LayerSite", "NormalisedModel", "UnsupportedModelError", "normalise"]

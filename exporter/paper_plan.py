@@ -14,12 +14,8 @@ class Layer(Protocol):
     """What a plan needs to know of an attention layer."""
 
     @property
-    def num_kv_heads(self) -> int:
-        """Kv heads Hk."""
-
-    @property
-    def head_dim(self) -> int:
-        """Head size D."""
+    def kind(self) -> tuple[int | str, ...]:
+        """Head counts, head size, window, RoPE: layers of different kind never share a group."""
 
     @property
     def local_window(self) -> int:
@@ -52,8 +48,8 @@ def paper_plan(
 ) -> Plan:
     """The paper's plan: adjacent layers from S on share one direction (arXiv:2405.14366, 3.2).
 
-    Layers of different kind (head shape, sliding window) never share a group: a run of like layers
-    is cut into groups from its start, and what is left over stays exact.
+    Layers of different kind never share a group: a run of like layers is cut into groups from its
+    start, and what is left over stays exact.
 
     Args:
         layers: the model's attention layers in order.
@@ -97,6 +93,5 @@ def paper_plan(
 
 
 def _mergeable(members: Sequence[Layer]) -> bool:
-    kinds = {(layer.num_kv_heads, layer.head_dim) for layer in members}
     # A sliding-window layer needs no more than its window: codes would only add to its ring.
-    return len(kinds) == 1 and not any(layer.local_window for layer in members)
+    return len({layer.kind for layer in members}) == 1 and not members[0].local_window

@@ -74,6 +74,7 @@ def cut(
     graph.node.extend(ir.to_proto(node) for node in model.graph if node in needed)
     for name, value in weights.items():
         tensor = value.const_value
+        assert tensor is not None
         if isinstance(tensor, ir.ExternalTensor):
             folder = str(Path(tensor.path).parent)
         stored = ir.to_proto(tensor)
@@ -82,7 +83,7 @@ def cut(
     for value in used:
         kind = onnx.helper.np_dtype_to_tensor_dtype(feeds[value].dtype)
         graph.input.append(
-            onnx.helper.make_tensor_value_info(value.name, kind, feeds[value].shape)
+            onnx.helper.make_tensor_value_info(value.name or "", kind, feeds[value].shape)
         )
     fed = set(used)
     for value in dict.fromkeys(outputs):
@@ -117,7 +118,9 @@ def evaluate(
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     if folder:
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", folder
+        )
     try:
         session = ort.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -1,7 +1,7 @@
 """What ``find_attention`` finds: one ``AttentionSite`` per layer, and the model around them.
 
-Layouts: ``BHSD`` is [batch, heads, tokens, head size]; ``BSE`` is [batch, tokens, heads * head size];
-``packed`` is a BSE tensor that holds query, key and value heads one after the other.
+Layouts: ``BHSD`` is [batch, heads, tokens, head size]; ``BSE`` is [batch, tokens, heads * head
+size]; ``packed`` is a BSE tensor that holds query, key and value heads one after the other.
 """
 
 from __future__ import annotations

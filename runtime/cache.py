@@ -52,8 +52,9 @@ def resolve_shape(
             shape.append(retained_capacity(manifest.retained_fractions[size], capacity))
         else:
             raise PackageError(
-                f"the manifest gives {state.past!r} the dimension {size!r}, which is neither a number, "
-                f"{BATCH!r}, {CAPACITY!r} nor one of {sorted(manifest.retained_fractions)}; export again"
+                f"the manifest gives {state.past!r} the dimension {size!r}, which is neither a "
+                f"number, {BATCH!r}, {CAPACITY!r} nor one of "
+                f"{sorted(manifest.retained_fractions)}; export again"
             )
     return tuple(shape)
 
@@ -106,17 +107,16 @@ class Cache:
             ) from error
         self.clear()
 
-    def clear(self) -> list[str]:
-        """Empties the cache; returns the names of the buffers that were written.
+    def clear(self) -> None:
+        """Empties the cache.
 
         Codes and exact slots need no wiping: every slot is written again before a token of the new
         text is read from it. Only what remembers tokens by position or value is set back.
         """
         initial = {"retained_position": -1, "similarity_range": (np.inf, -np.inf)}
-        touched = [past for past, state in self.states.items() if state.name in initial]
-        for past in touched:
-            self.arrays[past][...] = initial[self.states[past].name]
-        return touched
+        for past, state in self.states.items():
+            if state.name in initial:
+                self.arrays[past][...] = initial[state.name]
 
     @property
     def nbytes(self) -> int:

@@ -48,7 +48,7 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, tokens: Mapping[str, str], origin: str) -> None:
-        # trim_blocks and lstrip_blocks: as transformers compiles them, and as templates are written.
+        # trim_blocks and lstrip_blocks: as transformers compiles templates.
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag]
         )
@@ -60,8 +60,8 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
             raise PackageError(
-                f"the chat template in {origin!r} is not valid Jinja ({error}); correct it, or leave "
-                "out chat"
+                f"the chat template in {origin!r} is not valid Jinja ({error}); correct it, or "
+                "leave out chat"
             ) from error
 
     @staticmethod
@@ -77,7 +77,8 @@ class ChatTemplate:
                 config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
             except ValueError as error:
                 raise PackageError(
-                    f"{str(folder / CONFIG_FILE)!r} is not JSON ({error}); copy the model's own again"
+                    f"{str(folder / CONFIG_FILE)!r} is not JSON ({error}); "
+                    "copy the model's own again"
                 ) from error
         tokens = {}
         for name, value in config.items():

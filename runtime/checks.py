@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from minicache.runtime.errors import SessionError
+from minicache.exporter import schemas
+from minicache.runtime.errors import CapacityError, PackageError, SessionError
 from minicache.runtime.manifest import Manifest
+
+
+def package(folder: Path, manifest: Manifest) -> Path:
+    """Checks that a folder is complete and of this version; returns the graph's path.
+
+    Raises:
+        PackageError: the graph is missing, or it needs another version of the op.
+    """
+    path = folder / manifest.model
+    if not path.is_file():
+        raise PackageError(
+            f"{str(folder)!r} lacks {manifest.model!r}, which its manifest names; "
+            "copy the whole folder or export again"
+        )
+    if manifest.op_version != schemas.VERSION:
+        raise PackageError(
+            f"{str(folder)!r} needs {schemas.OP_TYPE} version {manifest.op_version}, this "
+            f"installation has {schemas.VERSION}; export again or install the version that wrote it"
+        )
+    return path
 
 
 def session_size(
@@ -24,11 +46,14 @@ def session_size(
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise SessionError(f"{name} is {value!r}; give a whole number of at least 1")
     if threads is not None and threads < 1:
-        raise SessionError(f"threads is {threads}; give at least 1, or None for ONNX Runtime's choice")
+        raise SessionError(
+            f"threads is {threads}; give at least 1, or None for ONNX Runtime's choice"
+        )
     if limit > manifest.max_sequence_length:
         raise SessionError(
             f"max_sequence_length is {limit}, the model was exported for up to "
-            f"{manifest.max_sequence_length}; give less or export with --max-sequence-length {limit}"
+            f"{manifest.max_sequence_length}; give less, or export with "
+            f"--max-sequence-length {limit}"
         )
     return limit
 
@@ -49,7 +74,7 @@ def token_ids(
         ) from error
     if ids.ndim != 2 or ids.shape[0] != batch_size or ids.shape[1] < 1:
         raise SessionError(
-            f"input_ids have shape {list(ids.shape)}; this session takes [{batch_size}, S] with S >= 1"
+            f"input_ids have shape {list(ids.shape)}; this session takes [{batch_size}, S], S >= 1"
         )
     if not np.issubdtype(ids.dtype, np.integer):
         raise SessionError(f"input_ids are {ids.dtype}; give integers (token ids)")
@@ -59,7 +84,8 @@ def token_ids(
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise SessionError(
-            f"input_ids[{row}, {column}] is {ids[row, column]}; the vocabulary ends at {vocab_size - 1}"
+            f"input_ids[{row}, {column}] is {ids[row, column]}; "
+            f"the vocabulary ends at {vocab_size - 1}"
         )
     return np.where(valid, ids, 0).astype(np.int64), new
 
@@ -74,7 +100,9 @@ def _lengths(lengths: npt.ArrayLike | None, batch_size: int, width: int) -> npt.
         )
     if (new < 0).any() or (new > width).any():
         row = int(np.argmax((new < 0) | (new > width)))
-        raise SessionError(f"lengths[{row}] is {new[row]}; input_ids hold 0..{width} tokens per row")
+        raise SessionError(
+            f"lengths[{row}] is {new[row]}; input_ids hold 0..{width} tokens per row"
+        )
     return new.astype(np.int32)
 
 
@@ -89,3 +117,25 @@ def output_array(out: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
             f"out is {out.dtype} {list(out.shape)}; give a writable C-contiguous float32 array of "
             f"shape {list(shape)}"
         )
+
+
+def capacity(
+    lengths: npt.NDArray[np.int32],
+    new: npt.NDArray[np.int32],
+    limit: int,
+    manifest: Manifest,
+) -> None:
+    """Checks that ``new`` [B] more tokens fit beside ``lengths`` [B] into ``limit`` per row.
+
+    Raises:
+        CapacityError: a row would hold more.
+    """
+    over = lengths.astype(np.int64) + new > limit
+    if not over.any():
+        return
+    row = int(np.argmax(over))
+    raise CapacityError(
+        f"row {row} holds {lengths[row]} tokens and {new[row]} more do not fit into its capacity "
+        f"of {limit}; give fewer tokens, reset(), or open the session with a larger "
+        f"max_sequence_length (this model: up to {manifest.max_sequence_length})"
+    )

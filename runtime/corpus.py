@@ -24,7 +24,8 @@ def read_text(path: Path | None) -> str:
             return resource.read_text(encoding="utf-8")
         except OSError as error:
             raise PackageError(
-                f"the built-in text is missing ({error}); reinstall minicache-onnx or give a text file"
+                f"the built-in text is missing ({error}); "
+                "reinstall minicache-onnx or give a text file"
             ) from error
     try:
         return path.read_text(encoding="utf-8")

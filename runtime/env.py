@@ -1,4 +1,7 @@
-"""What a bug report needs to know of this machine; always prints, whatever is broken."""
+"""What a bug report needs to know of this machine; always prints, whatever is broken.
+
+``python -m minicache.runtime.env`` works even where the command line's own imports fail.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,9 @@ def _system() -> dict[str, Any]:
     }
     cpuinfo = _read("/proc/cpuinfo")
     models = [line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")]
-    flags = next((line.split(":", 1)[1].split() for line in cpuinfo if line.startswith("flags")), [])
+    flags = next(
+        (line.split(":", 1)[1].split() for line in cpuinfo if line.startswith("flags")), []
+    )
     facts["cpu"] = models[0] if models else platform.machine()
     facts["cpu flags"] = [flag for flag in CPU_FLAGS if flag in flags]
     facts["cores"] = os.cpu_count()
@@ -133,3 +138,7 @@ def _library() -> dict[str, Any]:
         value = function()
         facts[name] = value.decode() if isinstance(value, bytes) else value
     return facts
+
+
+if __name__ == "__main__":
+    print_env(collect_env())

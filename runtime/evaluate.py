@@ -20,13 +20,17 @@ from minicache.runtime.progress import progress
 from minicache.runtime.session import Session
 
 DEFAULT_PREFILL, DEFAULT_CHUNK = 512, 32
+PIECE = 128  # tokens per call of the original while nothing is scored
 
 
 class Original(Protocol):
     """What is needed of the original model."""
 
-    def forward(self, input_ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Returns the logits [1, S, V] of a whole sequence [1, S]."""
+    def reset(self) -> None:
+        """Empties the cache."""
+
+    def forward(self, input_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Appends tokens [1, S] and returns their logits [1, S, V]."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,8 @@ def evaluate_folder(
 ) -> EvaluationResult:
     """Measures an exported folder, against the original model if it is given.
 
-    Each document is read into the cache: ``prefill`` tokens at once, then ``chunk`` by ``chunk``, as
-    decoding would; the tokens after the prefill are scored.
+    Each document is read into the cache: ``prefill`` tokens at once, then ``chunk`` by
+    ``chunk``, as decoding would; the tokens after the prefill are scored.
 
     Args:
         folder: what ``minicache-export`` wrote.
@@ -120,13 +124,11 @@ def evaluate_folder(
         documents = found[:max_documents]
         reference = _load_original(original)
         scores = []
-        with progress("evaluating", total=len(documents) * context, quiet=quiet) as step:
+        with progress("evaluating", total=len(documents), quiet=quiet) as step:
             for document in documents:
                 ids = np.asarray(document, np.int64)
-                wanted = None if reference is None else _original_logits(reference, ids, prefill)
-                step.advance(prefill)
-                scores.append(_score(session, ids, wanted, prefill, chunk))
-                step.advance(context - prefill)
+                scores.append(_score(session, reference, ids, prefill, chunk))
+                step.advance()
         resident = session.cache_bytes
     finish = "complete" if len(documents) == len(found) else "max_documents"
     return _result(manifest, scores, resident, context, prefill, chunk, finish)
@@ -144,19 +146,21 @@ def check_sizes(
         raise SessionError(f"context is {context}; give at least 2 tokens")
     if context > manifest.max_sequence_length:
         raise SessionError(
-            f"context is {context}, the model was exported for up to {manifest.max_sequence_length} "
-            "tokens; give a smaller context or export again"
+            f"context is {context}, the model was exported for up to "
+            f"{manifest.max_sequence_length} tokens; give a smaller context or export again"
         )
     prefill = min(DEFAULT_PREFILL, context // 2) if prefill is None else prefill
     if not 1 <= prefill < context:
-        raise SessionError(f"prefill is {prefill}; give 1..{context - 1} (the context is {context})")
+        raise SessionError(
+            f"prefill is {prefill}; give 1..{context - 1} (the context is {context})"
+        )
     lossy = manifest.window > 0 or any(state.name == "key_code" for state in manifest.state)
     largest = max(manifest.window, 1) if lossy else context
     chunk = min(DEFAULT_CHUNK, largest) if chunk is None else chunk
     if not 1 <= chunk <= largest:
         raise SessionError(
-            f"chunk is {chunk}; give 1..{largest}: more than the export's window would be scored in "
-            "full precision, which decoding never does"
+            f"chunk is {chunk}; give 1..{largest}: more than the export's window would be "
+            "scored in full precision, which decoding never does"
         )
     return prefill, chunk
 
@@ -170,31 +174,35 @@ def _load_original(path: Path | None) -> Original | None:
     return model
 
 
-def _original_logits(
-    original: Original, ids: npt.NDArray[np.int64], prefill: int
-) -> npt.NDArray[Any]:
-    """Logits [context - prefill, V] that predict the scored tokens."""
-    return np.asarray(original.forward(ids[None]))[0, prefill - 1 : -1]
+def _prefill_original(original: Original, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """Reads tokens [S] into the original's empty cache; returns the last one's logits [1, V]."""
+    original.reset()
+    # It computes logits for every token: pieces keep S x V small.
+    for start in range(0, len(ids), PIECE):
+        logits = original.forward(ids[None, start : start + PIECE])
+    return logits[0, -1:]
 
 
 def _score(
     session: Session,
+    original: Original | None,
     ids: npt.NDArray[np.int64],
-    original: npt.NDArray[Any] | None,
     prefill: int,
     chunk: int,
 ) -> DocumentScore:
+    """Scores the tokens of one document [S] from ``prefill`` on."""
     score = DocumentScore()
     session.reset()
-    logits = session.prefill(ids[:prefill])
-    score.add(ids[prefill : prefill + 1], logits, None if original is None else original[:1])
+    exported = session.prefill(ids[:prefill])
+    wanted = None if original is None else _prefill_original(original, ids[:prefill])
+    score.add(ids[prefill : prefill + 1], exported, wanted)
     out = np.empty((1, chunk, session.manifest.vocab_size), np.float32)
     for start in range(prefill, len(ids) - 1, chunk):
         end = min(start + chunk, len(ids) - 1)  # the last token is only predicted
-        result = session.forward(ids[None, start:end], out=out[:, : end - start])
-        assert result is not None  # logits were asked for
-        place = slice(start - prefill + 1, end - prefill + 1)
-        score.add(ids[start + 1 : end + 1], result[0], None if original is None else original[place])
+        part = ids[None, start:end]
+        exported = session.forward(part, out=out[:, : end - start])[0]
+        wanted = None if original is None else original.forward(part)[0]
+        score.add(ids[start + 1 : end + 1], exported, wanted)
     return score
 
 

@@ -6,10 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from minicache.runtime.errors import SessionError
 from minicache.runtime.metrics import log_softmax
@@ -80,19 +77,39 @@ class GenerationStats:
         return {**dataclasses.asdict(self), **speeds}
 
 
+class GenerateOptions(TypedDict, total=False):
+    """How to generate; the first five are those of ``SamplingOptions``, with its defaults.
+
+    Attributes:
+        temperature: 0 (the default) is greedy.
+        top_k: keep the k most likely tokens.
+        top_p: keep the smallest set of tokens that reaches this probability.
+        repetition_penalty: over 1 makes tokens that occurred less likely.
+        seed: of the random numbers.
+        stop: strings that end the text; they are not shown.
+        chat: put the prompt into the model's chat template.
+        progress: called with a number of prompt tokens as they are read.
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    seed: int | None
+    stop: str | Sequence[str]
+    chat: bool
+    progress: Callable[[int], None] | None
+
+
 def generate(
     session: Session,
     prompt: Prompt,
     max_new_tokens: int,
     *,
-    temperature: float = 0.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    repetition_penalty: float = 1.0,
-    seed: int | None = None,
     stop: str | Sequence[str] = (),
     chat: bool = False,
     progress: Callable[[int], None] | None = None,
+    **sampling: Any,
 ) -> Iterator[GeneratedToken]:
     """Checks the arguments, and returns an iterator that resets the session and generates.
 
@@ -100,14 +117,10 @@ def generate(
         session: of one row; its cache is emptied when the first token is asked for.
         prompt: a text; token ids; or, with ``chat``, messages with ``role`` and ``content``.
         max_new_tokens: at most so many.
-        temperature: see ``SamplingOptions``, as the next four.
-        top_k: likewise.
-        top_p: likewise.
-        repetition_penalty: likewise.
-        seed: likewise.
-        stop: strings that end the text; they are not shown.
-        chat: put the prompt into the model's chat template.
-        progress: called with a number of prompt tokens as they are read.
+        stop: as the next ones, see ``GenerateOptions``.
+        chat: likewise.
+        progress: likewise.
+        sampling: the fields of ``SamplingOptions``.
 
     Raises:
         SessionError: more than one row, an empty prompt, or an option out of range.
@@ -121,8 +134,13 @@ def generate(
         )
     if max_new_tokens < 1:
         raise SessionError(f"max_new_tokens is {max_new_tokens}; give at least 1")
-    sampler = Sampler(SamplingOptions(temperature, top_k, top_p, repetition_penalty, seed))
+    try:
+        sampler = Sampler(SamplingOptions(**sampling))
+    except TypeError as error:
+        raise SessionError(f"generate() has no such option ({error})") from error
     stops = [stop] if isinstance(stop, str) else list(stop)
+    if stops:
+        session.tokenizer  # noqa: B018 - stop strings need text: says so if there is no tokenizer
     ids = prompt_ids(session, prompt, chat)
     return _steps(session, ids, max_new_tokens, sampler, StopMatcher(stops), progress)
 
@@ -141,7 +159,7 @@ def prompt_ids(session: Session, prompt: Prompt, chat: bool) -> list[int]:
             ids = session.tokenizer.encode_chat([{"role": "user", "content": prompt}])
     elif chat:
         if not all(isinstance(message, Mapping) for message in prompt):
-            raise SessionError("with chat the prompt is a text or a list of messages, not token ids")
+            raise SessionError("with chat the prompt is a text or messages, not token ids")
         ids = session.tokenizer.encode_chat(cast("Sequence[Mapping[str, str]]", prompt))
     else:
         try:
@@ -194,12 +212,6 @@ def _steps(
             return
         # The caller's time between two tokens is not the model's.
         start = time.perf_counter()
-        logits = _decode(session, token)
+        logits = session.forward([[token]], logits="last")[0, 0]
         stats.decode_steps += 1
         stats.decode_seconds += time.perf_counter() - start
-
-
-def _decode(session: Session, token: int) -> npt.NDArray[np.float32]:
-    result = session.forward(np.array([[token]]), logits="last")
-    assert result is not None  # logits were asked for
-    return result[0, 0]

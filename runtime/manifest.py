@@ -111,11 +111,13 @@ class Manifest:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.get("format_version")
         except (ValueError, AttributeError) as error:
-            raise PackageError(f"{str(path)!r} is not a manifest ({error}); export again") from error
+            raise PackageError(
+                f"{str(path)!r} is not a manifest ({error}); export again"
+            ) from error
         if version != FORMAT_VERSION:
             raise PackageError(
-                f"{str(path)!r} has format_version {version!r}, this version reads {FORMAT_VERSION}; "
-                "export again or use the minicache-onnx version that wrote it"
+                f"{str(path)!r} has format_version {version!r}, this version reads "
+                f"{FORMAT_VERSION}; export again or use the minicache-onnx version that wrote it"
             )
         try:
             content["state"] = tuple(

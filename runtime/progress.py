@@ -1,5 +1,7 @@
 """Progress of long steps on stderr: a bar in a terminal, plain lines elsewhere.
 
+Use it as::
+
     with progress("calibrating", total=len(texts)) as step:
         for text in texts:
             ...

@@ -52,7 +52,7 @@ def retention_stats(
 
     Args:
         manifest: of the exported folder.
-        cache: the session's buffers, on the host.
+        cache: the session's buffers.
         lengths: [B] tokens per row.
     """
     stats = []

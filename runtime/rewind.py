@@ -59,9 +59,10 @@ class RewindGuard:
             if 0 < length - dropped < floor and dropped > 0:
                 raise SessionError(
                     f"cannot take back {dropped} tokens of row {row} exactly: it has been "
-                    f"{self._furthest[row]} long and holds {length}, and the export's rewind slack is "
-                    f"{self._slack}; take back at most {max(int(length) - floor, 0)}, or reset()"
+                    f"{self._furthest[row]} long and holds {length}, and the export's rewind "
+                    f"slack is {self._slack}; take back at most {max(int(length) - floor, 0)}, "
+                    "or reset()"
                 )
-        left = (lengths - drop).astype(np.int32)
+        left: npt.NDArray[np.int32] = (lengths - drop).astype(np.int32)
         self._furthest[left == 0] = 0
         return left

@@ -1,5 +1,7 @@
 """What users call: a session runs an exported folder and owns its cache.
 
+Use it as::
+
     with Session("out/") as session:
         for token in session.generate("Once upon a time", max_new_tokens=40):
             print(token.text, end="", flush=True)
@@ -9,37 +11,27 @@ Letters: B batch, S new tokens of a call, K positions with logits, V vocabulary.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from minicache.exporter import schemas
-from minicache.runtime import checks, generation
-from minicache.runtime.cache import Cache, round_capacity
-from minicache.runtime.errors import CapacityError, PackageError, SessionError
-from minicache.runtime.generation import GeneratedToken, GenerationStats
-from minicache.runtime.manifest import Manifest
-from minicache.runtime.ort import BoundModel, choose_providers
-from minicache.runtime.retention import RetentionStats, retention_stats
+from minicache.runtime import checks, generation, prefill
+from minicache.runtime.errors import SessionError
+from minicache.runtime.generation import GeneratedToken, GenerateOptions, GenerationStats, Prompt
+from minicache.runtime.open_model import OpenModel
 from minicache.runtime.rewind import RewindGuard
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from minicache.runtime.tokenizer import TextTokenizer
+    from typing_extensions import Unpack
 
 Logits = Literal["all", "last"]
 PREFILL_CHUNK = 512
-TOKENIZER_FILE = "tokenizer.json"
 
 
-class Session:
+class Session(OpenModel):
     """Runs an exported folder; the cache is allocated once and updated in place.
 
     A session is for one thread at a time; sessions are independent of each other.
@@ -47,9 +39,13 @@ class Session:
     Args:
         folder: what ``minicache-export`` wrote.
         batch_size: rows B that run side by side.
-        max_sequence_length: tokens per row to allocate for; None: the model's maximum.
+        max_sequence_length: tokens per row to allocate for; None: the model's maximum. Memory is
+            committed by the system as rows grow into it.
         threads: CPU threads inside one operator; None: ONNX Runtime's choice.
         providers: execution providers; None: those of the export's target.
+
+    Attributes:
+        last_stats: counts and speeds of the last ``generate``.
 
     Raises:
         PackageError: the folder is incomplete, changed, or for another runtime or version.
@@ -66,68 +62,15 @@ class Session:
         threads: int | None = None,
         providers: Sequence[str] | None = None,
     ) -> None:
-        self.folder = Path(folder)
-        self.manifest = Manifest.load(self.folder)
-        self.last_stats: GenerationStats | None = None
-        path = self._check_folder()
-        limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
-        chosen = choose_providers(self.manifest.target, providers)
-        self._cache = Cache(self.manifest, batch_size, round_capacity(limit))
-        # The buffers may hold a few tokens more than the model's position tables reach.
-        self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
-        self._model: BoundModel | None = BoundModel(path, self._cache, threads, chosen)
-        self._lengths = np.zeros(batch_size, np.int32)
+        super().__init__(
+            folder,
+            batch_size=batch_size,
+            max_sequence_length=max_sequence_length,
+            threads=threads,
+            providers=providers,
+        )
         self._rewind = RewindGuard(self.manifest, batch_size)
-        self._scratch = np.zeros(0, self._model.logits_dtype)
-        self._lock = threading.Lock()
-        self._tokenizer: TextTokenizer | None = None
-
-    def _check_folder(self) -> Path:
-        path = self.folder / self.manifest.model
-        if not path.is_file():
-            raise PackageError(
-                f"{str(self.folder)!r} lacks {self.manifest.model!r}, which its manifest names; "
-                "copy the whole folder or export again"
-            )
-        if self.manifest.op_version != schemas.VERSION:
-            raise PackageError(
-                f"{str(self.folder)!r} needs {schemas.OP_TYPE} version {self.manifest.op_version}, "
-                f"this installation has {schemas.VERSION}; export again or install the version that wrote it"
-            )
-        return path
-
-    @property
-    def batch_size(self) -> int:
-        """Rows B."""
-        return self._cache.batch_size
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int32]:
-        """Tokens in the cache per row, int32 [B]; a copy."""
-        return self._lengths.copy()
-
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of the state buffers, as allocated."""
-        return self._cache.nbytes
-
-    @property
-    def tokenizer(self) -> TextTokenizer:
-        """The folder's tokenizer, loaded on first use.
-
-        Raises:
-            PackageError: the folder holds no ``tokenizer.json``.
-        """
-        if self._tokenizer is None:
-            from minicache.runtime.tokenizer import TextTokenizer
-
-            self._tokenizer = TextTokenizer(self.folder, self.manifest.bos_token_id)
-        return self._tokenizer
-
-    @property
-    def has_tokenizer(self) -> bool:
-        """Whether the folder holds a tokenizer; without one, generation gives token ids only."""
-        return (self.folder / TOKENIZER_FILE).is_file()
+        self.last_stats: GenerationStats | None = None
 
     def forward(
         self,
@@ -135,7 +78,7 @@ class Session:
         lengths: npt.ArrayLike | None = None,
         logits: Logits | None = "all",
         out: npt.NDArray[np.float32] | None = None,
-    ) -> npt.NDArray[np.float32] | None:
+    ) -> npt.NDArray[np.float32]:
         """Appends tokens to the cache and returns their logits.
 
         Args:
@@ -145,8 +88,8 @@ class Session:
             out: array to fill instead of a new one; of the result's shape, C-contiguous.
 
         Returns:
-            float32 [B, S, V] (``last``: [B, 1, V]), the caller's to keep; padding and rows without
-            new tokens are zero. None when no logits are asked for.
+            float32 [B, S, V] (``last``: [B, 1, V]; None: [B, 0, V]), the caller's to keep; padding
+            and rows without new tokens are zero.
 
         Raises:
             SessionError: wrong shape, type or range; closed; or running in another thread.
@@ -155,6 +98,7 @@ class Session:
         if logits not in ("all", "last", None):
             raise SessionError(f'logits is {logits!r}; give "all", "last" or None')
         ids, new = checks.token_ids(input_ids, lengths, self.batch_size, self.manifest.vocab_size)
+        # The graph computes at least one position per row, also when nobody wants it.
         positions = np.maximum(new - 1, 0).astype(np.int64)[:, None]
         if logits == "all":
             positions = np.tile(np.arange(ids.shape[1], dtype=np.int64), (self.batch_size, 1))
@@ -162,40 +106,24 @@ class Session:
         if out is not None:
             checks.output_array(out, shape)
         with self._running() as model:
-            self._check_capacity(new)
+            checks.capacity(self._lengths, new, self.capacity, self.manifest)
             total = self._lengths + new
-            control = {"input_ids": ids, "past_lengths": self._lengths, "total_lengths": total}
-            control["logit_positions"] = positions
-            result = self._run(model, control, shape, out, wanted=logits is not None)
+            control: dict[str, npt.NDArray[Any]] = {
+                "input_ids": ids,
+                "past_lengths": self._lengths,
+                "total_lengths": total,
+                "logit_positions": positions,
+            }
+            result = None
+            if logits is not None:
+                result = np.empty(shape, np.float32) if out is None else out
+            model.run(control, result, shape)
             self._lengths = total
             self._rewind.advance(total)
-        if logits is None:
-            return None
+        if result is None:
+            return np.empty((self.batch_size, 0, self.manifest.vocab_size), np.float32)
         for row in np.flatnonzero(new < ids.shape[1]):
             result[row, new[row] if logits == "all" else min(int(new[row]), 1) :] = 0
-        return result
-
-    def _run(
-        self,
-        model: BoundModel,
-        control: dict[str, npt.NDArray[Any]],
-        shape: tuple[int, ...],
-        out: npt.NDArray[np.float32] | None,
-        *,
-        wanted: bool,
-    ) -> npt.NDArray[np.float32]:
-        # ONNX Runtime writes fp32 logits straight into the result; other ones pass through a scratch.
-        if wanted and model.logits_dtype == np.float32:
-            result = np.empty(shape, np.float32) if out is None else out
-            model.run(control, result)
-            return result
-        if self._scratch.shape != shape:
-            self._scratch = np.empty(shape, model.logits_dtype)
-        model.run(control, self._scratch)
-        if not wanted:
-            return np.empty(0, np.float32)
-        result = np.empty(shape, np.float32) if out is None else out
-        result[...] = self._scratch
         return result
 
     def prefill(
@@ -218,43 +146,36 @@ class Session:
             float32 [B, V]: the logits of each row's last token; zero for rows without tokens.
 
         Raises:
-            SessionError, CapacityError: as ``forward``; nothing has changed.
+            SessionError: as ``forward``; nothing has changed.
+            CapacityError: likewise.
         """
         if chunk < 1:
             raise SessionError(f"chunk is {chunk}; give at least 1 token")
         given = np.asarray(input_ids)
         given = given[None] if given.ndim == 1 and self.batch_size == 1 else given
         ids, new = checks.token_ids(given, lengths, self.batch_size, self.manifest.vocab_size)
-        self._check_capacity(new)
-        last = np.zeros((self.batch_size, self.manifest.vocab_size), np.float32)
-        for start in range(0, ids.shape[1], chunk):
-            part = ids[:, start : start + chunk]
-            counts = np.clip(new - start, 0, part.shape[1])
-            ends = (counts > 0) & (new <= start + part.shape[1])
-            result = self.forward(part, counts, logits="last" if ends.any() else None)
-            if result is not None:
-                last[ends] = result[ends, 0]
-            if progress is not None:
-                progress(part.shape[1])
-        return last
+        checks.capacity(self._lengths, new, self.capacity, self.manifest)
+        return prefill.prefill(self, ids, new, chunk, progress)
 
     def generate(
-        self,
-        prompt: str | Sequence[int] | Sequence[Mapping[str, str]],
-        max_new_tokens: int,
-        **options: Any,
+        self, prompt: Prompt, max_new_tokens: int, **options: Unpack[GenerateOptions]
     ) -> Iterator[GeneratedToken]:
         """Resets the cache, reads the prompt and yields new tokens as they come.
 
-        See ``minicache.runtime.generation.generate`` for the options; ``last_stats`` holds the
-        speeds afterwards.
+        Args:
+            prompt: a text; token ids; or, with ``chat``, messages with ``role`` and ``content``.
+            max_new_tokens: at most so many.
+            options: see ``GenerateOptions``; the default is greedy.
+
+        Raises:
+            MiniCacheError: as ``minicache.runtime.generation.generate``.
         """
         return generation.generate(self, prompt, max_new_tokens, **options)
 
     def reset(self) -> None:
         """Empties the cache; the buffers stay."""
-        with self._running() as model:
-            model.upload(self._cache.clear())
+        with self._running():
+            self._cache.clear()
             self._lengths = np.zeros_like(self._lengths)
             self._rewind.clear()
 
@@ -263,7 +184,8 @@ class Session:
 
         Exact within the export's rewind slack, counted from the longest the row has been; and
         without bound where every token keeps its own slot (``exact`` mode without windows). With
-        ``minmax`` or ``budget`` retention, which tokens are retained may still show what was dropped.
+        ``minmax`` or ``budget`` retention, the choice of retained tokens may still show what was
+        dropped.
 
         Args:
             count: tokens to drop, one number or one per row [B].
@@ -273,63 +195,3 @@ class Session:
         """
         with self._running():
             self._lengths = self._rewind.take_back(self._lengths, count)
-
-    def cache_tensors(self) -> dict[str, npt.NDArray[Any]]:
-        """Read-only views of the state buffers by graph input name, for inspection (no copies)."""
-        with self._running() as model:
-            model.download()
-            return self._cache.views()
-
-    def state_pointers(self) -> dict[str, tuple[int, int]]:
-        """Addresses of each state's input and output in the last call: equal, as it is in place."""
-        with self._running() as model:
-            return model.state_pointers()
-
-    def retention_stats(self) -> list[RetentionStats]:
-        """Retained and merged tokens of each coded group, over all rows."""
-        with self._running() as model:
-            model.download()
-            return retention_stats(self.manifest, self._cache, self._lengths)
-
-    def close(self) -> None:
-        """Frees the model and the cache; further calls raise ``SessionError``."""
-        with self._running():
-            self._model = None
-            self._cache.arrays.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._model is not None:
-            self.close()
-
-    @contextmanager
-    def _running(self) -> Iterator[BoundModel]:
-        # Waiting would hide that two threads interleave their tokens in one cache.
-        if not self._lock.acquire(blocking=False):
-            raise SessionError(
-                "the session is running in another thread; give each thread its own session"
-            )
-        try:
-            if self._model is None:
-                raise SessionError("the session is closed; open a new one")
-            yield self._model
-        finally:
-            self._lock.release()
-
-    def _check_capacity(self, new: npt.NDArray[np.int32]) -> None:
-        total = self._lengths.astype(np.int64) + new
-        if (total <= self.capacity).all():
-            return
-        row = int(np.argmax(total > self.capacity))
-        raise CapacityError(
-            f"row {row} holds {self._lengths[row]} tokens and {new[row]} more do not fit into its "
-            f"capacity of {self.capacity}; give fewer tokens, reset(), or open the session with a larger "
-            f"max_sequence_length (this model: up to {self.manifest.max_sequence_length})"
-        )

@@ -31,8 +31,8 @@ class TextTokenizer:
         path = folder / FILE_NAME
         if not path.is_file():
             raise PackageError(
-                f"{str(folder)!r} holds no {FILE_NAME}, so text cannot be tokenized; copy the model's "
-                "there, or give token ids"
+                f"{str(folder)!r} holds no {FILE_NAME}, so text cannot be tokenized; copy the "
+                "model's there, or give token ids"
             )
         try:
             self._tokenizer = Tokenizer.from_file(str(path))

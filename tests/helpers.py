@@ -116,7 +116,7 @@ class Text:
             shape = len(self.bias), self.bias.shape[1], slots, capacity
             bias = np.full(shape, np.nan, self.bias.dtype)
             for row, (start, count) in rows[: len(self.bias)]:
-                known = self.bias[row, :, start : start + count, :capacity]
+                known = self.bias[row, :, start : start + count, : min(start + count, capacity)]
                 bias[row, :, :count, : known.shape[-1]] = known
         lengths = np.array(past, np.int32), np.array(np.add(past, new), np.int32)
         return Call(

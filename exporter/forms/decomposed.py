@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from minicache.exporter import graph as g
+from minicache.exporter.forms.scale import constant_factor
 from minicache.exporter.sites import DECOMPOSED, AttentionSite, MaskUse
 from minicache.runtime.errors import UnsupportedModelError
 
@@ -57,7 +58,9 @@ def find_cached(model: ir.Model) -> list[_Cached]:
             if node.op_type != "Concat" or index != 0 or axis not in (-2, 2):
                 continue
             present = node.outputs[0]
-            ends = [present] + [n.outputs[0] for n, _ in g.data_uses(present) if n.op_type == "Identity"]
+            ends = [present] + [
+                n.outputs[0] for n, _ in g.data_uses(present) if n.op_type == "Identity"
+            ]
             outputs = [value for value in ends if value.is_graph_output()]
             if len(node.inputs) == 2 and node.inputs[1] is not None and outputs:
                 found.append(_Cached(past, node.inputs[1], outputs[0], node))
@@ -77,62 +80,6 @@ def _single_use(value: ir.Value, doing: str) -> tuple[ir.Node, int]:
     return uses[0]
 
 
-def _factor(node: ir.Node, index: int) -> float | None:
-    """The constant that a ``Mul`` or ``Div`` applies to its input ``index``; None otherwise."""
-    if node.op_type not in ("Mul", "Div") or (node.op_type == "Div" and index != 0):
-        return None
-    number = scale_constant(node.inputs[1 - index])
-    if number is None:
-        return None
-    return number if node.op_type == "Mul" else 1.0 / number
-
-
-def scale_constant(value: ir.Value | None) -> float | None:
-    """A scalar constant, also one computed from the static head size (GPT-2 exports)."""
-    if value is None:
-        return None
-    number = g.scalar(value)
-    node = value.producer()
-    if number is not None or node is None:
-        return number
-    if node.op_type in ("Cast", "Identity"):
-        return scale_constant(node.inputs[0])
-    if node.op_type == "Sqrt":
-        inner = scale_constant(node.inputs[0])
-        return None if inner is None else inner**0.5
-    if node.op_type in ("Div", "Mul"):
-        left, right = scale_constant(node.inputs[0]), scale_constant(node.inputs[1])
-        if left is None or right is None:
-            return None
-        return left / right if node.op_type == "Div" else left * right
-    if node.op_type in ("Slice", "Gather", "Squeeze"):
-        return _last_of_shape(node)
-    return None
-
-
-def _last_of_shape(node: ir.Node) -> float | None:
-    """``Shape(x)[-1]`` where x ends in ``Reshape`` to a constant last dimension."""
-    shape = node.inputs[0].producer() if node.inputs[0] is not None else None
-    if shape is not None and shape.op_type in ("Slice", "Gather"):
-        return _last_of_shape(shape)
-    picked = g.scalar(node.inputs[1]) if len(node.inputs) > 1 else None
-    if shape is None or shape.op_type != "Shape" or picked not in (-1.0, 3.0):
-        return None
-    source = shape.inputs[0]
-    while source is not None and (above := source.producer()) is not None:
-        if above.op_type == "Reshape":
-            target = above.inputs[1]
-            last = target.producer() if target is not None else None
-            if last is not None and last.op_type == "Concat":
-                return g.scalar(last.inputs[-1])
-            array = g.constant_if_small(target)
-            return float(array[-1]) if array is not None else None
-        if above.op_type != "Transpose" or g.permutation(above)[-1:] != (3,):
-            return None
-        source = above.inputs[0]
-    return None
-
-
 def _to_matmul(cached: _Cached) -> tuple[ir.Node, int, float]:
     """Follows a grown cache through repeat_kv and scaling to its ``MatMul``."""
     value, factor = cached.concat.outputs[0], 1.0
@@ -140,11 +87,13 @@ def _to_matmul(cached: _Cached) -> tuple[ir.Node, int, float]:
         node, index = _single_use(value, "repeat_kv and scale before MatMul")
         if node.op_type == "MatMul":
             return node, index, factor
-        step = _factor(node, index)
+        step = constant_factor(node, index)
         if step is not None:
             factor *= step
         elif node.op_type not in _RESHAPING or index != 0:
-            raise _Mismatch(f"{g.describe(node)} stands between {cached.past.name!r} and its MatMul")
+            raise _Mismatch(
+                f"{g.describe(node)} stands between {cached.past.name!r} and its MatMul"
+            )
         value = node.outputs[0]
 
 
@@ -155,7 +104,7 @@ def _query(matmul: ir.Node) -> tuple[ir.Value, float]:
         if node.op_type in ("Cast", "Identity"):
             value = node.inputs[0]
             continue
-        steps = [(i, _factor(node, i)) for i in range(min(2, len(node.inputs)))]
+        steps = [(i, constant_factor(node, i)) for i in range(min(2, len(node.inputs)))]
         found = [(i, f) for i, f in steps if f is not None]
         if not found:
             break
@@ -171,7 +120,7 @@ def _to_softmax(matmul: ir.Node, factor: float) -> tuple[ir.Node, _Scores]:
     scores, value, before_tanh = _Scores(factor), matmul.outputs[0], None
     while True:
         node, index = _single_use(value, "scores before Softmax")
-        step = _factor(node, index)
+        step = constant_factor(node, index)
         if node.op_type == "Softmax":
             break
         if step is not None and not scores.masks:
@@ -223,7 +172,9 @@ def _to_output(matmul: ir.Node) -> ir.Value:
             raise _Mismatch(f"{g.describe(node)} stands where the heads should be joined")
 
 
-def _site(key: _Cached, value: _Cached, matmul: ir.Node, factor: float, out: ir.Node) -> AttentionSite:
+def _site(
+    key: _Cached, value: _Cached, matmul: ir.Node, factor: float, out: ir.Node
+) -> AttentionSite:
     query, query_factor = _query(matmul)
     _, scores = _to_softmax(matmul, factor * query_factor)
     output = _to_output(out)
@@ -235,7 +186,9 @@ def _site(key: _Cached, value: _Cached, matmul: ir.Node, factor: float, out: ir.
     num_heads = g.static_dim(query, 1) or (width // head_dim if width else None)
     if num_heads is None:
         raise _Mismatch(f"the number of query heads at {g.describe(matmul)} is not to be found")
-    rope = [n.outputs[0].name or "" for n in g.ancestors(key.new, _PROJECTIONS) if n.op_type == "Cos"]
+    rope = [
+        n.outputs[0].name or "" for n in g.ancestors(key.new, _PROJECTIONS) if n.op_type == "Cos"
+    ]
     return AttentionSite(
         layer=-1,
         form=DECOMPOSED,

@@ -1,6 +1,6 @@
 """F4: ``com.microsoft::GroupQueryAttention``, as the GenAI model builder and mobius write it.
 
-Cache, softmax and mostly RoPE are inside the node; query, key and value come packed or apart. Slots::
+Cache, softmax and mostly RoPE are inside the node; query, key and value come packed or apart::
 
     0 query  1 key  2 value  3 past_key  4 past_value  5 seqlens_k  6 total_sequence_length
     7 cos_cache  8 sin_cache  9 position_ids  10 attention_bias  11 head_sink  12.. scales, norms
@@ -47,8 +47,10 @@ def _check(node: ir.Node) -> None:
     for index, name in ((3, "past_key"), (4, "past_value")):
         past = _slot(node, index)
         if past is None or not past.is_graph_input():
-            found = "absent" if past is None else f"{past.name!r}, not a graph input"
-            raise _refuse(node, f"has {name} {found}", "export the model with its KV cache as inputs")
+            what = "absent" if past is None else f"{past.name!r}, not a graph input"
+            raise _refuse(
+                node, f"has {name} {what}", "export the model with its KV cache as inputs"
+            )
     if len(node.outputs) < 3 or not all(value.is_graph_output() for value in node.outputs[1:3]):
         raise _refuse(node, "does not return present_key and present_value", plain)
 

@@ -67,10 +67,10 @@ def refuse_known(model: ir.Model) -> None:
             form, what, remedy = _OPERATORS[key]
             raise UnsupportedModelError(f"{describe(found[key])} is {what} ({form}); {remedy}")
     for value in model.graph.outputs:
-        node = _writer(value)
-        if node is not None and node.op_type in ("ScatterND", "ScatterElements"):
+        writer = _writer(value)
+        if writer is not None and writer.op_type in ("ScatterND", "ScatterElements"):
             raise UnsupportedModelError(
-                f"{describe(node)} writes a static cache (F6) to {value.name!r}; "
+                f"{describe(writer)} writes a static cache (F6) to {value.name!r}; "
                 f"export with a growing cache, e.g. {EXPORT}"
             )
 
@@ -92,8 +92,8 @@ def refuse_inputs(model: ir.Model) -> None:
     names = [value.name or "" for value in model.graph.inputs]
     if any(name.startswith("encoder_") or ".encoder." in name for name in names):
         raise UnsupportedModelError(
-            f"The graph reads {next(n for n in names if 'encoder' in n)!r}: it is the decoder of an "
-            "encoder-decoder model; only decoder-only language models are supported"
+            f"The graph reads {next(n for n in names if 'encoder' in n)!r}: it is the decoder of "
+            "an encoder-decoder model; only decoder-only language models are supported"
         )
     if "input_ids" not in names:
         raise UnsupportedModelError(

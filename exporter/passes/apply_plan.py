@@ -73,6 +73,8 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         """Arity of every node as the schema says; every state is a graph input and an output."""
         for node in attention_nodes(model):
             attributes = attributes_of(node)
+            if None in node.inputs:
+                raise AssertionError(f"{node.name} has an empty input")
             if len(node.inputs) != len(schemas.input_names(attributes)):
                 raise AssertionError(f"{node.name} has {len(node.inputs)} inputs")
             if len(node.outputs) != len(schemas.output_names(attributes)):
@@ -101,13 +103,14 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         if group.retention.policy != "none" and group.mode != "exact":
             self.retained_fractions[io.retained_symbol] = group.retention.capacity
         pasts = io.pasts()
+        # Read before any node is removed: removal takes a node's inputs away.
+        earlier = [value for other in nodes[:-1] for value in other.inputs[1:3]]
         for slot, node in enumerate(nodes):
             plain = list(node.inputs[:-2])
-            earlier: list[ir.Value | None] = []
             if slot == len(nodes) - 1:
-                earlier = [value for other in nodes[:-1] for value in other.inputs[1:3]]
-            outputs = 1 if slot < len(nodes) - 1 else 1 + len(pasts)
-            self._replace(model, node, [*plain, *pasts, *earlier], outputs)
+                self._replace(model, node, [*plain, *pasts, *earlier], 1 + len(pasts))
+            else:
+                self._replace(model, node, [*plain, *pasts], 1)
         written = attention_nodes(model)[group.layers[-1]]
         io.name_presents(written.outputs[1:])
         model.graph.inputs.extend(pasts)

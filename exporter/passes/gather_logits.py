@@ -57,7 +57,11 @@ class GatherLogitsPass(ir.passes.InPlacePass):
         picked = ir.Value(name=logits.name, type=logits.type)
         logits.name = f"{logits.name}/all"
         gather = ir.node(
-            "GatherND", [logits, indices], {"batch_dims": 1}, outputs=[picked], name="minicache/logits"
+            "GatherND",
+            [logits, indices],
+            {"batch_dims": 1},
+            outputs=[picked],
+            name="minicache/logits",
         )
         model.graph.insert_after(node, gather)
         model.graph.outputs[index] = picked
@@ -75,7 +79,9 @@ def find_head(logits: ir.Value) -> ir.Node | None:
             return None if hidden is not None and len(hidden.shape or (0,) * 3) != 3 else node
         if node.op_type not in _TOKENWISE or len(value.uses()) > 1:
             return None
-        moving = [v for v in node.inputs if v is not None and v.const_value is None and scalar(v) is None]
+        moving = [
+            v for v in node.inputs if v is not None and v.const_value is None and scalar(v) is None
+        ]
         if len(moving) != 1:
             return None
         value = moving[0]
@@ -89,4 +95,6 @@ def _forget_shapes(logits: ir.Value, head: ir.Node) -> None:
         value.shape = None
         if node is head:
             return
-        value = next(v for v in node.inputs if v is not None and scalar(v) is None and v.const_value is None)
+        value = next(
+            v for v in node.inputs if v is not None and scalar(v) is None and v.const_value is None
+        )

@@ -18,7 +18,7 @@ def _is_new(value: ir.Value) -> bool:
 
 
 class RemoveOldInputsPass(ir.passes.InPlacePass):
-    """Leaves ``logits`` and the new state as the only outputs, the new inputs as the only inputs."""
+    """Leaves the new inputs as the only inputs, ``logits`` and the new state as outputs."""
 
     def __init__(self, description: ModelDescription) -> None:
         super().__init__()
@@ -41,8 +41,8 @@ class RemoveOldInputsPass(ir.passes.InPlacePass):
             uses = list(value.uses())
             if uses:
                 raise UnsupportedModelError(
-                    f"{describe(uses[0].node)} needs the input {value.name!r} for something other than "
-                    "attention masks and positions, which the rewritten graph no longer has; "
+                    f"{describe(uses[0].node)} needs the input {value.name!r} for something other "
+                    "than attention masks and positions, which the rewritten graph no longer has; "
                     "report this graph"
                 )
             graph.inputs.remove(value)
@@ -59,9 +59,13 @@ class RemoveOldInputsPass(ir.passes.InPlacePass):
 
 
 def _forget_symbols(graph: ir.Graph) -> None:
-    """Clears inferred shapes that speak of symbols of the old inputs; they may not hold any more."""
-    known = {dim.value for value in (*graph.inputs, *graph.outputs) for dim in value.shape or ()
-             if isinstance(dim, ir.SymbolicDim)}
+    """Clears inferred shapes that speak of symbols of the old inputs; they may be wrong now."""
+    known = {
+        dim.value
+        for value in (*graph.inputs, *graph.outputs)
+        for dim in value.shape or ()
+        if isinstance(dim, ir.SymbolicDim)
+    }
     outputs = set(graph.outputs)
     for node in graph:
         for value in node.outputs:

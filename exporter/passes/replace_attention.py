@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -13,7 +13,7 @@ from minicache.exporter.graph import permutation, static_dim
 from minicache.exporter.passes.add_runtime_inputs import BATCH, CAPACITY, SEQUENCE, RuntimeInputs
 from minicache.exporter.sites import AttentionSite, ModelDescription, Rope
 
-INT64 = ir.DataType.INT64
+Dims: TypeAlias = list[int | str]
 # Tokens that a session may take back; the ring of a sliding-window layer is this much longer.
 REWIND_SLACK = 64
 
@@ -36,27 +36,29 @@ class ReplaceAttentionPass(ir.passes.InPlacePass):
         model.opset_imports[schemas.DOMAIN] = schemas.VERSION
         if any(site.rope is not None for site in self.description.sites):
             model.opset_imports.setdefault("com.microsoft", 1)
-        self.nodes = [_replace(model.graph, site, self.inputs) for site in self.description.sites]
+        ids = self.description.input_ids
+        self.nodes = [
+            _replace(model.graph, site, self.inputs, ids) for site in self.description.sites
+        ]
         return ir.passes.PassResult(model, modified=True)
 
 
-def _replace(graph: ir.Graph, site: AttentionSite, inputs: RuntimeInputs) -> ir.Node:
+def _replace(
+    graph: ir.Graph, site: AttentionSite, inputs: RuntimeInputs, input_ids: ir.Value
+) -> ir.Node:
     anchor = site.output.producer()
     assert anchor is not None
     b = Inserter(graph, anchor, f"layer{site.layer}")
     query, key, value = _operands(b, site, inputs)
     attributes = _attributes(site)
     slots: int | str = attributes["ring_slots"] if site.local_window else CAPACITY
-    shape = [BATCH, 1, site.num_kv_heads, slots, site.head_dim]
+    shape: Dims = [BATCH, 1, site.num_kv_heads, slots, site.head_dim]
     names = schemas.state_names(schemas.attributes_with_defaults(attributes))
     past = [_state(state_name(site.layer, name), site.dtype, shape) for name in names]
     present = [_state(state_name(site.layer, name, True), site.dtype, shape) for name in names]
     sinks = [site.head_sink] if site.head_sink is not None else []
-    attention = _state(
-        f"minicache/layer{site.layer}/attention",
-        site.dtype,
-        [BATCH, SEQUENCE, site.num_heads * site.head_dim],
-    )
+    joined: Dims = [BATCH, SEQUENCE, site.num_heads * site.head_dim]
+    attention = _state(f"minicache/layer{site.layer}/attention", site.dtype, joined)
     node = b.insert(
         schemas.OP_TYPE,
         [query, key, value, inputs.past_lengths, inputs.total_lengths, *sinks, *past],
@@ -68,14 +70,21 @@ def _replace(graph: ir.Graph, site: AttentionSite, inputs: RuntimeInputs) -> ir.
     result = attention
     if site.output_dtype != site.dtype:
         to = {"to": site.output_dtype.value}
-        result = b.node("Cast", [attention], site.output_dtype, attention.shape or [], to)
+        result = b.node("Cast", [attention], site.output_dtype, joined, to)
+    if any(use.node.op_type == "Shape" for use in site.output.uses()):
+        # ORT may know no dimensions behind a custom op and then refuses shapes computed from them.
+        width = np.array([site.num_heads * site.head_dim], np.int64)
+        tokens = b.node("Shape", [input_ids], ir.DataType.INT64, [2])
+        parts = [tokens, b.constant(f"width_{width[0]}", width)]
+        target = b.node("Concat", parts, ir.DataType.INT64, [3], {"axis": 0})
+        result = b.node("Reshape", [result, target], site.output_dtype, joined)
     site.output.replace_all_uses_with(result)
     graph.inputs.extend(past)
     graph.outputs.extend(present)
     return node
 
 
-def _state(name: str, dtype: ir.DataType, shape: list[int | str]) -> ir.Value:
+def _state(name: str, dtype: ir.DataType, shape: Dims) -> ir.Value:
     return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
 
 
@@ -109,6 +118,10 @@ def _operands(
         value = _joined(b, site, site.value, site.num_kv_heads)
     else:
         query, key, value = site.query, site.key, site.value
+    for operand in (query, key, value):
+        # Shape inference knows no com.microsoft operators; later passes ask for the type.
+        if operand.dtype is None:
+            operand.type = ir.TensorType(site.dtype)
     if site.rope is not None:
         query = _rotated(b, site, site.rope, query, site.num_heads, inputs)
         key = _rotated(b, site, site.rope, key, site.num_kv_heads, inputs)
@@ -131,8 +144,8 @@ def _joined(b: Inserter, site: AttentionSite, value: ir.Value, heads: int) -> ir
     width = heads * site.head_dim
     node = value.producer()
     if value.dtype is not None and value.dtype != site.dtype:
-        shape = [BATCH, heads, SEQUENCE, site.head_dim]
-        value = b.node("Cast", [value], site.dtype, shape, {"to": site.dtype.value})
+        given: Dims = [BATCH, heads, SEQUENCE, site.head_dim]
+        value = b.node("Cast", [value], site.dtype, given, {"to": site.dtype.value})
         node = None
     swapped = node is not None and node.op_type == "Transpose" and permutation(node) == (0, 2, 1, 3)
     if swapped and node is not None and node.inputs[0] is not None:
@@ -140,10 +153,14 @@ def _joined(b: Inserter, site: AttentionSite, value: ir.Value, heads: int) -> ir
         reshape = heads_last.producer()
         if reshape is not None and reshape.op_type == "Reshape":
             source = reshape.inputs[0]
-            if source is not None and len(source.shape or ()) == 3 and static_dim(source, 2) == width:
+            if (
+                source is not None
+                and len(source.shape or ()) == 3
+                and static_dim(source, 2) == width
+            ):
                 return source
     else:
-        shape = [BATCH, SEQUENCE, heads, site.head_dim]
+        shape: Dims = [BATCH, SEQUENCE, heads, site.head_dim]
         heads_last = b.node("Transpose", [value], site.dtype, shape, {"perm": [0, 2, 1, 3]})
     target = b.constant(f"join_{width}", np.array([0, 0, width], np.int64))
     return b.node("Reshape", [heads_last, target], site.dtype, [BATCH, SEQUENCE, width])

@@ -15,7 +15,6 @@ constexpr int64_t kFewRows = 8;
 
 struct Workspace {
   float* query;    // [rows, padded]
-  float* offsets;  // [rows]: KeyOffset
   float* turned;   // [padded, kBlockTokens]: keys, lanes along tokens
   float* vectors;  // [kBlockTokens, padded]: keys or values
   Softmax softmax;
@@ -29,8 +28,7 @@ struct Vectors {
   Dtype dtype;
 };
 
-Vectors ViewVectors(const AttendTask& task, const BlockView& block, const char* data,
-                    float* copy) {
+Vectors ViewVectors(const AttendTask& task, const BlockView& block, const char* data, float* copy) {
   const TokenRun& run = *block.run;
   if (!run.slots && task.head_size % kLanes == 0) {
     return {data + block.first * run.stride, run.stride, task.head_size, run.dtype};
@@ -76,8 +74,8 @@ void Score(const AttendTask& task, const BlockView& block, const Vectors& keys, 
 }
 
 template <class E>
-void AddVectors(const AttendTask& task, const BlockView& block, const Vectors& values,
-                int64_t rows, const Workspace& w) {
+void AddVectors(const AttendTask& task, const BlockView& block, const Vectors& values, int64_t rows,
+                const Workspace& w) {
   AddProduct<E>(w.softmax.scores + block.begin, kBlockTokens,
                 values.data + block.begin * values.stride, values.stride, rows,
                 block.end - block.begin, values.width, w.softmax.output, task.padded_size);
@@ -95,12 +93,11 @@ void AttendVectors(const AttendTask& task, const BlockView& block, int64_t rows,
   const TokenRun& run = *block.run;
   const Vectors keys = ViewVectors(task, block, run.key, w.vectors);
   Score(task, block, keys, run.value + block.first * run.stride, rows, w);
-  for (int64_t r = 0; r < rows; r++) WeighRow(task, block, nullptr, 0.f, r, w.softmax);
+  for (int64_t r = 0; r < rows; r++) WeighRow(task, block, nullptr, r, w.softmax);
   AddValues(task, block, ViewVectors(task, block, run.value, w.vectors), rows, w);
 }
 
-void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows,
-                 const Workspace& w) {
+void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows, const Workspace& w) {
   const CodeFormat &keys = *task.key_format, &values = *task.value_format;
   const CodeBlock key_block = {block.run->key + block.first * keys.bytes, block.begin, block.end};
   const CodeBlock value_block = {block.run->value + block.first * values.bytes, block.begin,
@@ -121,11 +118,10 @@ void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows,
   TokenFactors factors;
   ReadMagnitudes(block, &factors);
   for (int64_t r = 0; r < rows; r++) {
-    WeighRow(task, block, &factors, few && tiled ? w.offsets[r] : 0.f, r, w.softmax);
+    WeighRow(task, block, &factors, r, w.softmax);
   }
   if (few && values.layout == Layout::kTile && IsVectorisable(values)) {
-    AddCodedValues(values, value_block, w.softmax.scores, w.softmax.sums, rows, w.softmax.output,
-                   task.padded_size);
+    AddCodedValues(values, value_block, w.softmax.scores, rows, w.softmax.output, task.padded_size);
   } else {
     AddValues(task, block, ViewCodes(task, values, true, value_block, w.vectors), rows, w);
   }
@@ -138,8 +134,6 @@ Workspace Prepare(const AttendTask& task, int64_t rows) {
   w.turned = w.query + rows * padded;
   w.vectors = w.turned + padded * kBlockTokens;
   w.softmax.scores = w.vectors + padded * kBlockTokens;
-  w.offsets = w.softmax.scores + rows * kBlockTokens;
-  w.softmax.sums = w.offsets + rows;
   w.softmax.maximum = task.maximum;
   w.softmax.total = task.sum;
   w.softmax.output = task.output;
@@ -152,11 +146,9 @@ Workspace Prepare(const AttendTask& task, int64_t rows) {
   for (int64_t r = 0; r < rows; r++) {
     const int64_t token = task.new_begin + r / task.heads, head = r % task.heads;
     float* query = w.query + r * padded;
-    ToFloat(task.dtype,
-            task.query + (token * task.query_stride + head * task.head_size) * bytes,
+    ToFloat(task.dtype, task.query + (token * task.query_stride + head * task.head_size) * bytes,
             task.head_size, query);
     Rescale(task.scale, padded, query);
-    w.offsets[r] = task.key_format ? KeyOffset(*task.key_format, query) : 0.f;
     task.maximum[r] = -__builtin_inff();
     task.sum[r] = 0.f;
   }
@@ -173,7 +165,7 @@ bool IsHidden(const AttendTask& task, const BlockView& block) {
 }  // namespace
 
 int64_t AttendScratch(int64_t rows, int64_t padded_size) {
-  return (rows + 2 * kBlockTokens) * padded_size + rows * (kBlockTokens + 2);
+  return (rows + 2 * kBlockTokens) * padded_size + rows * kBlockTokens;
 }
 
 void Attend(const AttendTask& task) {
@@ -228,7 +220,8 @@ void Finish(const FinishTask& task) {
       }
     }
     if (visible) Rescale(1.f / total, padded, merged);
-    char* target = task.output + (r / task.heads * task.output_stride + head * task.head_size) * bytes;
+    char* target =
+        task.output + (r / task.heads * task.output_stride + head * task.head_size) * bytes;
     FromFloat(merged, task.head_size, task.dtype, target);
   }
 }

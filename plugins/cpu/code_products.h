@@ -1,6 +1,5 @@
 // Products with codes in the tile layout, without a copy in fp32: decode reads each code once, for
-// the few query heads of its kv head. Mid-rise codes enter as unsigned integers; their constant
-// offset is subtracted once per query (keys) or block (values).
+// the few query heads of its kv head.
 #pragma once
 
 #include "cpu/code_reader.h"
@@ -24,8 +23,7 @@ static inline __attribute__((always_inline)) void ForComponents(const CodeSegmen
     for (int i = 0; i < 4; i++) {
 #pragma GCC unroll 4
       for (int p = 0; p < B::kPlanes; p++) {
-        const Floats v = ToFloats((x >> (8 * i + kBits * p)) & B::kMask);
-        use(i, s.first_component + 4 * group + i + p * span, v);
+        use(i, s.first_component + 4 * group + i + p * span, MidRise<kBits>(x, 8 * i + kBits * p));
       }
     }
   }
@@ -67,30 +65,27 @@ static inline void ScoreRows(const CodeFormat& f, const CodeBlock& block, const 
   }
 }
 
-// scores[r, t] = q[r] . unsigned key code t. The caller subtracts KeyOffset.
+// scores[r, t] = q[r] . key code t.
 static inline void ScoreCodes(const CodeFormat& f, const CodeBlock& block, const float* q,
                               int64_t q_stride, int64_t rows, float* scores) {
   for (int64_t r = 0; r < rows; r += kCodeRows) {
     const float* qr = q + r * q_stride;
     float* sr = scores + r * kBlockTokens;
     switch (rows - r) {
-      case 1: ScoreRows<1>(f, block, qr, q_stride, sr); break;
-      case 2: ScoreRows<2>(f, block, qr, q_stride, sr); break;
-      case 3: ScoreRows<3>(f, block, qr, q_stride, sr); break;
-      default: ScoreRows<4>(f, block, qr, q_stride, sr); break;
+      case 1:
+        ScoreRows<1>(f, block, qr, q_stride, sr);
+        break;
+      case 2:
+        ScoreRows<2>(f, block, qr, q_stride, sr);
+        break;
+      case 3:
+        ScoreRows<3>(f, block, qr, q_stride, sr);
+        break;
+      default:
+        ScoreRows<4>(f, block, qr, q_stride, sr);
+        break;
     }
   }
-}
-
-static inline float KeyOffset(const CodeFormat& f, const float* q) {
-  float offset = 0.f;
-  for (int i = 0; i < f.segment_count; i++) {
-    const CodeSegment& s = f.segments[i];
-    float sum = 0.f;
-    for (int c = 0; c < s.count; c++) sum += q[s.first_component + c];
-    offset += Middle(s.bits) * sum;
-  }
-  return offset;
 }
 
 // Keys of a tile with lanes along tokens already: [R, kBlockTokens] directions.
@@ -99,10 +94,8 @@ static inline void ReadKeysTransposed(const CodeFormat& f, const CodeBlock& bloc
     const char* tile = block.data + (int64_t)(t / 16 * 16) * f.bytes + t % 16 * 4;
     for (int i = 0; i < f.segment_count; i++) {
       const CodeSegment& s = f.segments[i];
-      const Floats middle = Set(Middle(s.bits));
-      const auto put = [&](int, int c, Floats v) __attribute__((always_inline)) {
-        Store(out + c * kBlockTokens + t, v - middle);
-      };
+      const auto put = [&](int, int c, Floats v)
+                           __attribute__((always_inline)) { Store(out + c * kBlockTokens + t, v); };
       for (int group = 0; group < SegmentBytes(s) / 4; group++) {
         const Words x = LoadWords(tile + s.first_byte * 16 + group * 64);
         if (s.bits == 16) ForComponents<16>(s, group, x, put);
@@ -117,8 +110,7 @@ static inline void ReadKeysTransposed(const CodeFormat& f, const CodeBlock& bloc
 // out[r, c] += sum_t p[r, t] * value code t, for one run of kLanes bytes (16 bit: of components).
 template <int kBits, int kRows>
 static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, const CodeBlock& block,
-                                 int lane0, const float* p, const float* p_sums, float* out,
-                                 int64_t out_stride) {
+                                 int lane0, const float* p, float* out, int64_t out_stride) {
   using B = Bits<kBits>;
   Floats sums[kRows][B::kPlanes][2] = {};
   for (int t0 = block.begin / 4 * 4; t0 < block.end; t0 += 4) {
@@ -126,9 +118,10 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
     if constexpr (kBits == 16) {
       Floats v[4];
       LoadHalfQuad(quad + lane0 * 8, v);
+#pragma GCC unroll 4
       for (int t = 0; t < 4; t++) {
         // Never-written halves may be NaN, which a weight of zero does not undo.
-        if (t0 + t < block.begin || t0 + t >= block.end) continue;
+        if (t0 + t < block.begin || t0 + t >= block.end) v[t] = Floats{};
         for (int r = 0; r < kRows; r++) {
           sums[r][0][t & 1] += Set(p[r * kBlockTokens + t0 + t]) * v[t];
         }
@@ -139,7 +132,7 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
       for (int t = 0; t < 4; t++) {
 #pragma GCC unroll 4
         for (int plane = 0; plane < B::kPlanes; plane++) {
-          const Floats v = ToFloats((x >> (8 * t + kBits * plane)) & B::kMask);
+          const Floats v = MidRise<kBits>(x, 8 * t + kBits * plane);
           for (int r = 0; r < kRows; r++) {
             sums[r][plane][t & 1] += Set(p[r * kBlockTokens + t0 + t]) * v;
           }
@@ -151,7 +144,7 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
   for (int r = 0; r < kRows; r++) {
     for (int plane = 0; plane < B::kPlanes; plane++) {
       float* target = out + r * out_stride + s.first_component + plane * span + lane0;
-      const Floats sum = sums[r][plane][0] + sums[r][plane][1] - Set(B::kMiddle * p_sums[r]);
+      const Floats sum = sums[r][plane][0] + sums[r][plane][1];
       Store(target, Load(target) + sum);
     }
   }
@@ -159,30 +152,38 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
 
 template <int kRows>
 static inline void AddValueRows(const CodeFormat& f, const CodeBlock& block, const float* p,
-                                const float* p_sums, float* out, int64_t stride) {
+                                float* out, int64_t stride) {
   for (int i = 0; i < f.segment_count; i++) {
     const CodeSegment& s = f.segments[i];
     const int lanes = s.bits == 16 ? s.count : SegmentBytes(s);
     for (int j = 0; j < lanes; j += kLanes) {
-      if (s.bits == 16) AddValueLanes<16, kRows>(f, s, block, j, p, p_sums, out, stride);
-      if (s.bits == 8) AddValueLanes<8, kRows>(f, s, block, j, p, p_sums, out, stride);
-      if (s.bits == 4) AddValueLanes<4, kRows>(f, s, block, j, p, p_sums, out, stride);
-      if (s.bits == 2) AddValueLanes<2, kRows>(f, s, block, j, p, p_sums, out, stride);
+      if (s.bits == 16) AddValueLanes<16, kRows>(f, s, block, j, p, out, stride);
+      if (s.bits == 8) AddValueLanes<8, kRows>(f, s, block, j, p, out, stride);
+      if (s.bits == 4) AddValueLanes<4, kRows>(f, s, block, j, p, out, stride);
+      if (s.bits == 2) AddValueLanes<2, kRows>(f, s, block, j, p, out, stride);
     }
   }
 }
 
-// out[r] += sum_t p[r, t] * value of code t; p_sums[r] = sum_t p[r, t].
+// out[r] += sum_t p[r, t] * value of code t.
 static inline void AddCodedValues(const CodeFormat& f, const CodeBlock& block, const float* p,
-                                  const float* p_sums, int64_t rows, float* out, int64_t stride) {
+                                  int64_t rows, float* out, int64_t stride) {
   for (int64_t r = 0; r < rows; r += kCodeRows) {
     const float* pr = p + r * kBlockTokens;
     float* target = out + r * stride;
     switch (rows - r) {
-      case 1: AddValueRows<1>(f, block, pr, p_sums + r, target, stride); break;
-      case 2: AddValueRows<2>(f, block, pr, p_sums + r, target, stride); break;
-      case 3: AddValueRows<3>(f, block, pr, p_sums + r, target, stride); break;
-      default: AddValueRows<4>(f, block, pr, p_sums + r, target, stride); break;
+      case 1:
+        AddValueRows<1>(f, block, pr, target, stride);
+        break;
+      case 2:
+        AddValueRows<2>(f, block, pr, target, stride);
+        break;
+      case 3:
+        AddValueRows<3>(f, block, pr, target, stride);
+        break;
+      default:
+        AddValueRows<4>(f, block, pr, target, stride);
+        break;
     }
   }
 }

@@ -17,9 +17,24 @@ struct CodeBlock {
 template <int kBits>
 struct Bits {
   static constexpr int kPlanes = kBits < 8 ? 8 / kBits : 1;
-  static constexpr uint32_t kMask = (1u << (kBits & 15)) - 1;
   static constexpr float kMiddle = kBits == 16 ? 0.f : ((1 << (kBits & 15)) - 1) * 0.5f;
 };
+
+// The mid-rise values of the kBits-wide fields at bit `shift` of each lane: k - (2^kBits - 1) / 2.
+// The field becomes the mantissa of 2^22 + k, whose last bit counts halves, so the difference is
+// exact and costs what a conversion to float would.
+template <int kBits>
+static inline __attribute__((always_inline)) Floats MidRise(Words x, int shift) {
+  const Words field = shift == 0 ? x << 1 : x >> (shift - 1);
+  constexpr uint32_t kMask = ((1u << (kBits & 15)) - 1) << 1, kBias = 0x4a800000;
+#if defined(__AVX512F__)
+  const __m512i mask = _mm512_set1_epi32((int)kMask), bias = _mm512_set1_epi32((int)kBias);
+  const Words bits = (Words)_mm512_ternarylogic_epi32((__m512i)field, mask, bias, 0xea);
+#else
+  const Words bits = (field & kMask) | kBias;
+#endif
+  return (Floats)bits - Set(4194304.f + Bits<kBits>::kMiddle);
+}
 
 static inline float Middle(int bits) { return bits == 16 ? 0.f : (float)((1 << bits) - 1) * 0.5f; }
 
@@ -59,14 +74,14 @@ static inline Words LoadBytes(const char* p) {
 // kLanes components of the four tokens from 8 * kLanes bytes.
 static inline void LoadHalfQuad(const char* p, Floats out[4]) {
 #if defined(__AVX512F__)
-  const __m512i pair = _mm512_broadcast_i32x4(
-      _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
+  const __m512i pair =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
   const __m512i a = _mm512_shuffle_epi8(_mm512_loadu_si512(p), pair);
   const __m512i b = _mm512_shuffle_epi8(_mm512_loadu_si512(p + 64), pair);
   // Lane i < 16: component i of the even token; lane 16 + i: of the odd one.
-  alignas(64) static const uint16_t kPick[32] = {
-      0, 4, 8,  12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
-      1, 5, 9,  13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61};
+  alignas(64) static const uint16_t kPick[32] = {0,  4,  8,  12, 16, 20, 24, 28, 32, 36, 40,
+                                                 44, 48, 52, 56, 60, 1,  5,  9,  13, 17, 21,
+                                                 25, 29, 33, 37, 41, 45, 49, 53, 57, 61};
   const __m512i pick = _mm512_load_si512(kPick);
   const __m512i low = _mm512_permutex2var_epi16(a, pick, b);
   const __m512i high =
@@ -129,8 +144,7 @@ static inline void ReadRowSegment(const CodeSegment& s, const char* row, float* 
     for (int j = 0; j < span; j += kLanes) {
       const Words x = LoadBytes(bytes + j);
       for (int p = 0; p < B::kPlanes; p++) {
-        const Floats v = ToFloats((x >> (kBits * p)) & B::kMask);
-        Store(target + j + p * span, v - Set(B::kMiddle));
+        Store(target + j + p * span, MidRise<kBits>(x, kBits * p));
       }
     }
   }
@@ -154,8 +168,7 @@ static inline void ReadQuadSegment(const CodeSegment& s, const char* quad, float
       const Words x = LoadWords(bytes + j * 4);
       for (int t = 0; t < 4; t++) {
         for (int p = 0; p < B::kPlanes; p++) {
-          const Floats v = ToFloats((x >> (8 * t + kBits * p)) & B::kMask);
-          Store(target + t * stride + j + p * span, v - Set(B::kMiddle));
+          Store(target + t * stride + j + p * span, MidRise<kBits>(x, 8 * t + kBits * p));
         }
       }
     }

@@ -10,8 +10,8 @@ namespace minicache {
 namespace MINICACHE_ISA {
 
 extern const KernelTable kKernels;
-const KernelTable kKernels = {MINICACHE_NAME(MINICACHE_ISA), AttendScratch, Attend, Finish,
-                              EncodeScratch,                 Encode,        Copy};
+const KernelTable kKernels = {
+    MINICACHE_NAME(MINICACHE_ISA), AttendScratch, Attend, Finish, EncodeScratch, Encode, Copy};
 
 }  // namespace MINICACHE_ISA
 }  // namespace minicache

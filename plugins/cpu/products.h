@@ -60,12 +60,18 @@ static inline void AddProduct(const float* a, int64_t a_stride, const char* b, i
   a += r * a_stride;
   c += r * c_stride;
   switch (rows - r) {
-    case 5: return AddRows<E, 5>(a, a_stride, b, b_stride, depth, width, c, c_stride);
-    case 4: return AddRows<E, 4>(a, a_stride, b, b_stride, depth, width, c, c_stride);
-    case 3: return AddRows<E, 3>(a, a_stride, b, b_stride, depth, width, c, c_stride);
-    case 2: return AddRows<E, 2>(a, a_stride, b, b_stride, depth, width, c, c_stride);
-    case 1: return AddRows<E, 1>(a, a_stride, b, b_stride, depth, width, c, c_stride);
-    default: return;
+    case 5:
+      return AddRows<E, 5>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    case 4:
+      return AddRows<E, 4>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    case 3:
+      return AddRows<E, 3>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    case 2:
+      return AddRows<E, 2>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    case 1:
+      return AddRows<E, 1>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+    default:
+      return;
   }
 }
 
@@ -74,8 +80,8 @@ static inline void StoreSums(Floats a, Floats b, Floats c, Floats d, float* targ
 #if defined(__AVX2__)
 #if defined(__AVX512F__)
   const auto fold = [](Floats v) __attribute__((always_inline)) {
-    const __m256 x = _mm256_add_ps(_mm512_castps512_ps256((__m512)v),
-                                   _mm512_extractf32x8_ps((__m512)v, 1));
+    const __m256 x =
+        _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
     return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   };
 #else

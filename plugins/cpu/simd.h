@@ -46,6 +46,8 @@ static inline Floats ToFloats(Words v) { return __builtin_convertvector((Ints)v,
 
 static inline Floats Max(Floats a, Floats b) { return a > b ? a : b; }
 
+static inline Floats Abs(Floats v) { return (Floats)((Ints)v & 0x7fffffff); }
+
 static inline Ints LaneIndex() {
   Ints v;
   for (int i = 0; i < kLanes; i++) v[i] = i;
@@ -99,9 +101,7 @@ static inline Floats Exp(Floats x) {
 static inline float ScalarExp(float x) { return x < -87.f ? 0.f : __builtin_expf(x); }
 
 // tanh through exp: absolute error 1e-7, which is what a capped score needs.
-static inline Floats Tanh(Floats x) {
-  return Set(1.f) - Set(2.f) / (Exp(x + x) + Set(1.f));
-}
+static inline Floats Tanh(Floats x) { return Set(1.f) - Set(2.f) / (Exp(x + x) + Set(1.f)); }
 
 static inline float BitsToFloat(uint32_t bits) {
   float x;

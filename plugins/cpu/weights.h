@@ -40,11 +40,10 @@ static inline void ReadMagnitudes(const BlockView& block, TokenFactors* factors)
 
 // The state of the online softmax of a task.
 struct Softmax {
-  float* scores;    // [rows, kBlockTokens]; become weights, 0 where hidden
-  float* sums;      // [rows] of the block's weights
-  float* maximum;   // [rows]
-  float* total;     // [rows]
-  float* output;    // [rows, padded]
+  float* scores;   // [rows, kBlockTokens]; become weights, 0 where hidden
+  float* maximum;  // [rows]
+  float* total;    // [rows]
+  float* output;   // [rows, padded]
 };
 
 static inline void AddBias(const AttendTask& task, const BlockView& block, int64_t row, int begin,
@@ -80,22 +79,19 @@ static inline void Rescale(float factor, int64_t n, float* x) {
 }
 
 static inline void WeighRow(const AttendTask& task, const BlockView& block,
-                            const TokenFactors* factors, float key_offset, int64_t row,
-                            const Softmax& softmax) {
+                            const TokenFactors* factors, int64_t row, const Softmax& softmax) {
   const int64_t position = task.past + task.new_begin + row / task.heads;
   float* s = softmax.scores + row * kBlockTokens;
   const int32_t* positions = block.run->positions;
   int begin = block.begin, end = block.end;
   if (!positions) Narrow(task, block, position, &begin, &end);
-  softmax.sums[row] = 0.f;
   if (begin >= end) {
     memset(s, 0, kBlockTokens * sizeof(float));
     return;
   }
   if (factors) {
-    const Floats offset = Set(key_offset);
     for (int t = 0; t < kBlockTokens; t += kLanes) {
-      Store(s + t, (Load(s + t) - offset) * Load(factors->key + t));
+      Store(s + t, Load(s + t) * Load(factors->key + t));
     }
   }
   if (task.softcap > 0.f) {
@@ -138,16 +134,14 @@ static inline void WeighRow(const AttendTask& task, const BlockView& block,
     return;
   }
   const Floats base = Set(softmax.maximum[row]);
-  Floats total = {}, sums = {};
+  Floats total = {};
   for (int t = 0; t < kBlockTokens; t += kLanes) {
     Floats weight = Exp(Load(s + t) - base);
     total += weight;
     if (factors) weight *= Load(factors->value + t);
-    sums += weight;
     Store(s + t, weight);
   }
   softmax.total[row] += Sum(total);
-  softmax.sums[row] = Sum(sums);
 }
 
 }  // namespace MINICACHE_ISA

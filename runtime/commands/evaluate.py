@@ -18,13 +18,21 @@ def add_evaluate_parser(subparsers: Any) -> None:
     )
     parser.add_argument("folder", type=Path, help="folder that minicache-export wrote")
     parser.add_argument("--original", type=Path, help="the model it was made from; without: no KL")
-    parser.add_argument("--text", type=Path, help="UTF-8 text, \\f between documents; default: built in")
+    parser.add_argument(
+        "--text", type=Path, help="UTF-8 text, \\f between documents; default: built in"
+    )
     parser.add_argument(
         "--context", type=int, default=1024, help="tokens per document (default: %(default)s)"
     )
-    parser.add_argument("--prefill", type=int, help="unscored tokens (default: 512 or half the context)")
-    parser.add_argument("--chunk", type=int, help="tokens per call (default: 32, at most the window)")
-    parser.add_argument("--max-documents", type=int, metavar="N", help="at most so many (default: all)")
+    parser.add_argument(
+        "--prefill", type=int, help="unscored tokens (default: 512 or half the context)"
+    )
+    parser.add_argument(
+        "--chunk", type=int, help="tokens per call (default: 32, at most the window)"
+    )
+    parser.add_argument(
+        "--max-documents", type=int, metavar="N", help="at most so many (default: all)"
+    )
     parser.add_argument("--threads", type=int, help="CPU threads (default: ONNX Runtime's choice)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")

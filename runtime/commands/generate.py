@@ -24,19 +24,30 @@ def add_generate_parser(subparsers: Any) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("folder", type=Path, help="folder that minicache-export wrote")
-    parser.add_argument("--prompt", required=True, help="the text to continue; - reads stdin")
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="at most so many")
+    parser.add_argument(
+        "--prompt",
+        required=True,
+        default=argparse.SUPPRESS,
+        help="the text to continue; - reads stdin",
+    )
+    parser.add_argument(
+        "--max-new-tokens", type=int, default=128, metavar="N", help="at most so many"
+    )
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy")
     parser.add_argument("--top-k", type=int, default=0, help="keep the k likeliest tokens; 0 all")
-    parser.add_argument("--top-p", type=float, default=1.0, help="keep tokens up to this probability")
-    parser.add_argument("--repetition-penalty", type=float, default=1.0, help="over 1: fewer repeats")
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, help="keep tokens up to this probability"
+    )
+    parser.add_argument(
+        "--repetition-penalty", type=float, default=1.0, help="over 1: fewer repeats"
+    )
     parser.add_argument("--seed", type=int, help="of the random numbers")
     parser.add_argument("--stop", action="append", default=[], help="text that ends it; repeatable")
     parser.add_argument("--chat", action="store_true", help="use the model's chat template")
     parser.add_argument("--threads", type=int, help="CPU threads; None: ONNX Runtime's choice")
     parser.add_argument(
         "--max-sequence-length", type=int, metavar="C",
-        help="capacity in tokens; None: prompt and new tokens",
+        help="capacity in tokens; None: what prompt and new tokens need",
     )  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no progress, no statistics")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
@@ -47,32 +58,37 @@ def run(arguments: argparse.Namespace) -> int:
     """Generates; the text streams to stdout, the statistics follow on stderr."""
     from minicache.runtime.manifest import Manifest
     from minicache.runtime.session import Session
+    from minicache.runtime.tokenizer import TextTokenizer
 
+    manifest = Manifest.load(arguments.folder)
+    tokenizer = TextTokenizer(arguments.folder, manifest.bos_token_id)
     prompt = _read_prompt(arguments.prompt)
-    limit = arguments.max_sequence_length or Manifest.load(arguments.folder).max_sequence_length
-    with Session(
-        arguments.folder, max_sequence_length=limit, threads=arguments.threads
-    ) as session:
-        if not session.has_tokenizer:
-            session.tokenizer  # noqa: B018 - says what is missing
-        return _generate(arguments, session, prompt)
+    if arguments.chat:
+        ids = tokenizer.encode_chat([{"role": "user", "content": prompt}])
+    else:
+        ids = tokenizer.encode(prompt)
+    needed = max(1, len(ids) + arguments.max_new_tokens)
+    limit = arguments.max_sequence_length or min(needed, manifest.max_sequence_length)
+    with Session(arguments.folder, max_sequence_length=limit, threads=arguments.threads) as session:
+        return _generate(arguments, session, ids)
 
 
 def _read_prompt(prompt: str) -> str:
     if prompt != "-":
         return prompt
     try:
-        return sys.stdin.read()
+        # The last newline is the shell's, not the text's: `echo Once | minicache generate ...`
+        return sys.stdin.read().removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise TextError(f"stdin is not UTF-8 (byte {error.start}); convert it, e.g. with iconv") from error
+        raise TextError(
+            f"stdin is not UTF-8 (byte {error.start}); convert it, e.g. with iconv"
+        ) from error
 
 
-def _generate(arguments: argparse.Namespace, session: Session, prompt: str) -> int:
-    from minicache.runtime.generation import prompt_ids
+def _generate(arguments: argparse.Namespace, session: Session, ids: list[int]) -> int:
     from minicache.runtime.progress import progress
 
     quiet = arguments.quiet or arguments.json
-    ids = prompt_ids(session, prompt, arguments.chat)
     tokens: list[GeneratedToken] = []
     with ExitStack() as stack:
         # A bar is worth its line only where reading takes longer than a moment.

@@ -15,6 +15,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fetching import FetchError, StepBoard, child_environment, locked, run_quietly
@@ -23,8 +24,7 @@ from rich.console import Console
 HERE = Path(__file__).resolve().parent
 MODEL_FOLDER = "smollm2-135m-onnx"
 PRODUCED = ("model.onnx", "config.json", "tokenizer.json", "tokenizer_config.json")
-# numpy 2.4 needs 3.11; torch 2.13 has no wheels above 3.14.
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)  # that all export tools have wheels for
 FREE_BYTES = 5 * 10**9  # toolchain without CUDA 2 GB, checkpoint and model 1.1 GB, unpacking
 GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -82,7 +82,9 @@ class Fetcher:
         marks = self._layout.work / "done"
         marks.mkdir(parents=True, exist_ok=True)
         for name, title, action in steps:
-            if (marks / name).exists():
+            # Somebody may have removed the environment to save space.
+            gone = name == "toolchain" and not self._layout.python.exists()
+            if (marks / name).exists() and not gone:
                 board.skip(title)
                 continue
             with board.step(title):
@@ -155,7 +157,7 @@ class Fetcher:
         work = self._layout.work
         if step in ("checkpoint", "export"):
             self._fresh({"checkpoint": "checkpoint", "export": "onnx"}[step])
-        command = [self._layout.python, HERE / "convert_gguf.py", step]
+        command: list[str | Path] = [self._layout.python, HERE / "convert_gguf.py", step]
         command += ["--gguf", work / "gguf" / GGUF_NAME]
         command += ["--checkpoint", work / "checkpoint", "--onnx", work / "onnx"]
         output = run_quietly(command, f"Step '{step}'", self._log(step), self._environment)
@@ -177,8 +179,9 @@ def fetch_model(cache: Path, keep_toolchain: bool, console: Console) -> Path:
         FetchError: A step failed; what is done so far is kept for the next run.
     """
     layout = Layout(cache.resolve())
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     if layout.is_finished():
-        console.print(f"{layout.model} is there already: nothing to do.", highlight=False)
+        say(f"{cache / MODEL_FOLDER} is there already: nothing to do.")
         return layout.model
     if not OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
         raise FetchError(
@@ -196,7 +199,7 @@ def fetch_model(cache: Path, keep_toolchain: bool, console: Console) -> Path:
         Fetcher(layout, console).fetch()
         if not keep_toolchain:
             shutil.rmtree(layout.toolchain, ignore_errors=True)
-    console.print(f"Wrote {layout.model}", highlight=False)
+    say(f"Wrote {cache / MODEL_FOLDER}")
     return layout.model
 
 

@@ -127,7 +127,7 @@ def fetch_texts(cache: Path, console: Console) -> list[Path]:
     """
     folder = cache.resolve() / "texts"
     if all((folder / f"{source.name}.txt").is_file() for source in SOURCES):
-        console.print(f"{folder} is complete already: nothing to do.", highlight=False)
+        console.print("All texts are there already: nothing to do.", highlight=False)
         return [folder / f"{source.name}.txt" for source in SOURCES]
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".fetch_texts.lock"):
@@ -190,7 +190,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("fetch_texts: interrupted; the same command continues from here.", file=sys.stderr)
         return 130
     for text in texts:
-        print(f"{text}: {text.stat().st_size / 1e6:.1f} MB")
+        print(f"{chosen.cache / 'texts' / text.name}: {text.stat().st_size / 1e6:.1f} MB")
+    if not texts:
+        print("fetch_texts: no text could be fetched; see above for each.", file=sys.stderr)
     return 0 if texts else 2
 
 

@@ -148,7 +148,7 @@ class StepBoard:
             with _spinner(self._console, label):
                 yield
         except BaseException:
-            self._console.print(f"✗ {label}", markup=False, highlight=False)
+            self._console.print(f"✗ {label}", markup=False, highlight=False, soft_wrap=True)
             raise
         elapsed = time.monotonic() - start
         self._console.print(f"✓ {label}: {elapsed:.0f} s", markup=False, highlight=False)

@@ -17,9 +17,12 @@ from minicache.runtime.errors import PlanError
 
 @dataclass(frozen=True)
 class FakeLayer:
-    num_kv_heads: int = 3
-    head_dim: int = 64
     local_window: int = 0
+    heads: int = 3
+
+    @property
+    def kind(self) -> tuple[int | str, ...]:
+        return self.heads, self.local_window
 
 
 def groups_of(layers: list[FakeLayer], **options: object) -> list[tuple[int, ...]]:

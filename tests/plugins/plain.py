@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.helpers import Text
+
 Array = np.ndarray
 
 
@@ -93,6 +95,8 @@ def plain_restored(layers: Sequence[Array], t: float, magnitude: str, bits: int)
 
 def plain_similarity(attributes: dict[str, Any], keys: Array, values: Array) -> float:
     """Similarity of one token from its ``[G, Hk, D]`` keys and values."""
+    if len(keys) == 1:
+        return 1.0
     cosines = []
     for kind, array in (("key", keys), ("value", values)):
         group, heads, _ = array.shape
@@ -121,3 +125,64 @@ def plain_token(attributes: dict[str, Any], kind: str, array: Array) -> Array:
         for place, vector in zip(places, restored, strict=True):
             out[place] = vector
     return out
+
+
+def plain_slerp_mode(
+    attributes: dict[str, Any], text: Text, calls: list[tuple[int, int]], capacity: int = 6
+) -> np.ndarray:
+    """The same by plain loops: what each token is read as is decided from its position alone."""
+    sinks, window = attributes["sinks"], attributes["window"]
+    group, _, tokens, heads, size = text.query.shape
+    full = {"key": text.key[:, 0], "value": text.value[:, 0]}
+    coded = {kind: full[kind].copy() for kind in full}
+    for kind, array in coded.items():
+        for p in range(sinks, tokens):
+            array[:, p] = plain_token(attributes, kind, full[kind][:, p])
+    cosines = [
+        plain_similarity(attributes, full["key"][:, p], full["value"][:, p]) for p in range(tokens)
+    ]
+    out = np.full((group, tokens, heads, size), np.nan)
+    retained: set[int] = set()
+    for past, new in calls:
+        exact = set(range(min(sinks, past))) | set(range(max(sinks, past - window), past + new))
+        full_reads = exact | retained
+        for g in range(group):
+            seen = {
+                kind: [(full if p in full_reads else coded)[kind][g, p] for p in range(past + new)]
+                for kind in full
+            }
+            out[g, past : past + new] = plain_attention(
+                text.query[g, 0, past : past + new],
+                seen["key"],
+                seen["value"],
+                past,
+                scale=attributes["scale"],
+                softcap=attributes["softcap"],
+                local_window=attributes["local_window_size"],
+                bias=None if text.bias is None else text.bias[0, :, past : past + new],
+                sink=text.sink,
+            )
+        leaving = range(max(sinks, past - window), max(sinks, past + new - window))
+        retained = plain_retained(attributes, cosines, retained, leaving, capacity)
+    return out
+
+
+def plain_retained(
+    attributes: dict[str, Any],
+    cosines: list[float],
+    before: set[int],
+    leaving: range,
+    capacity: int,
+) -> set[int]:
+    """The retained set after a call, by the words of docs/operator.md."""
+    policy = attributes["retention"]
+    if policy == "budget":
+        candidates = sorted(before | set(leaving), key=lambda p: (cosines[p], p))
+        return set(candidates[:capacity])
+    limit = attributes["retention_threshold"]
+    if policy == "minmax":
+        seen = cosines[attributes["sinks"] : max(leaving.stop, attributes["sinks"])]
+        low, high = min(seen, default=0), max(seen, default=0)
+        limit = low + (high - low) * attributes["retention_gamma"]
+    chosen = [p for p in leaving if policy != "none" and cosines[p] < limit]
+    return before | set(chosen[: capacity - len(before)])

@@ -93,6 +93,19 @@ def test_a_sliding_window_outlives_its_capacity() -> None:
     assert_close(actual[0], plain_exact(attributes, text), SAME_FORMULA)
 
 
+def test_a_cache_smaller_than_the_window_bounds_the_total() -> None:
+    """Where C is below the window, old tokens are still visible: C is a capacity after all."""
+    attributes = make_attributes(local_window_size=20, ring_slots=24)
+    text = make_text(attributes, TOKENS, dtype=np.float64)
+    assert_close(
+        run_exact(attributes, text, [(0, 15), (15, 1)], capacity=16)[0, :16],
+        plain_exact(attributes, text)[:16],
+        SAME_FORMULA,
+    )
+    with pytest.raises(CapacityError, match=r"total_lengths 17.* 16 tokens"):
+        run_exact(attributes, text, [(0, 16), (16, 1)], capacity=16)
+
+
 def test_ragged_rows_equal_rows_alone() -> None:
     """Rows of different lengths, padded with NaN on the right, do not see each other."""
     attributes = make_attributes(num_heads=4, kv_num_heads=2, has_bias=1, has_sink=1)
@@ -104,7 +117,7 @@ def test_ragged_rows_equal_rows_alone() -> None:
         (attention,), state = run_group(attributes, state, *call.arguments)
         for row, count in enumerate(new):
             at = slice(lengths[row], lengths[row] + count)
-            actual = attention[row, :count].reshape(count, 4, -1)
+            actual = attention[row, :count].reshape(count, 4, 16)
             assert_close(actual, plain_exact(attributes, text, row)[at], SAME_FORMULA)
             assert not attention[row, count:].any()
         lengths += new
@@ -188,7 +201,11 @@ def test_the_cache_can_be_filled_to_the_last_slot() -> None:
         ({"group_size": 2}, ValueError, "group_size 2"),
         ({"mode": "slerp", "key_bits": 2}, ValueError, "key_bits"),
         ({"mode": "slerp", "window": 8, "ring_slots": 4}, ValueError, "ring_slots 4"),
-        ({"mode": "slerp", "value_head_permutation": (0, 1)}, ValueError, "value_head_permutation"),
+        (
+            {"mode": "slerp", "kv_num_heads": 2, "value_head_permutation": (0, 1, 1, 1)},
+            ValueError,
+            "value_head_permutation",
+        ),
         ({"mode": "slerp", "kv_num_heads": 2, "code_heads": 1}, ValueError, "code_heads 1"),
     ],
 )

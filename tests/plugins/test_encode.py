@@ -1,4 +1,4 @@
-"""slerp mode of the reference against plain loops: exact region, codes, retention, rewinding."""
+"""slerp mode of the reference against plain loops: exact region, codes, retention."""
 
 from __future__ import annotations
 
@@ -6,99 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minicache.plugins.reference import run_group
 from tests.helpers import Text, assert_close, chunks, make_attributes, make_text, poisoned_state
-from tests.plugins.plain import plain_attention, plain_similarity, plain_token
+from tests.plugins.plain import plain_attention, plain_slerp_mode
+from tests.plugins.slerp_text import CAPACITY, SMALL, TOKENS, run_slerp
 from tests.tolerances import FP16_ULP, SAME_FORMULA
-
-TOKENS = 40
-CAPACITY = 48
-SMALL = {"mode": "slerp", "window": 5, "sinks": 3, "ring_slots": 11}
-State = dict[str, np.ndarray]
-
-
-def run_slerp(
-    attributes: dict[str, Any],
-    text: Text,
-    calls: list[tuple[int, int]],
-    state: State | None = None,
-    retained: int = 6,
-) -> tuple[np.ndarray, State]:
-    """Attention ``[G, T, H, D]`` (NaN where not run) and state of a batch of one, exact in fp64."""
-    group, _, tokens, heads, size = text.query.shape
-    if state is None:
-        state = poisoned_state(attributes, 1, CAPACITY, retained, np.float64)
-    out = np.full((group, tokens, heads, size), np.nan)
-    for past, new in calls:
-        call = text.call([past], [new], capacity=CAPACITY)
-        attention, state = run_group(attributes, state, *call.arguments)
-        out[:, past : past + new] = np.stack(attention)[:, 0].reshape(group, new, heads, size)
-    return out, state
-
-
-def plain_slerp_mode(
-    attributes: dict[str, Any], text: Text, calls: list[tuple[int, int]], capacity: int = 6
-) -> np.ndarray:
-    """The same by plain loops: what each token is read as is decided from its position alone."""
-    sinks, window = attributes["sinks"], attributes["window"]
-    group, _, tokens, heads, size = text.query.shape
-    full = {"key": text.key[:, 0], "value": text.value[:, 0]}
-    coded = {kind: full[kind].copy() for kind in full}
-    for kind, array in coded.items():
-        for p in range(sinks, tokens):
-            array[:, p] = plain_token(attributes, kind, full[kind][:, p])
-    cosines = [
-        plain_similarity(attributes, full["key"][:, p], full["value"][:, p]) for p in range(tokens)
-    ]
-    out = np.full((group, tokens, heads, size), np.nan)
-    retained: set[int] = set()
-    for past, new in calls:
-        exact = set(range(min(sinks, past))) | set(range(max(sinks, past - window), past + new))
-        full_reads = exact | retained
-        for g in range(group):
-            seen = {
-                kind: [(full if p in full_reads else coded)[kind][g, p] for p in range(past + new)]
-                for kind in full
-            }
-            out[g, past : past + new] = plain_attention(
-                text.query[g, 0, past : past + new],
-                seen["key"],
-                seen["value"],
-                past,
-                scale=attributes["scale"],
-                softcap=attributes["softcap"],
-                local_window=attributes["local_window_size"],
-                bias=None if text.bias is None else text.bias[0, :, past : past + new],
-                sink=text.sink,
-            )
-        leaving = range(max(sinks, past - window), max(sinks, past + new - window))
-        retained = plain_retained(attributes, cosines, retained, leaving, capacity)
-    return out
-
-
-def plain_retained(
-    attributes: dict[str, Any],
-    cosines: list[float],
-    before: set[int],
-    leaving: range,
-    capacity: int,
-) -> set[int]:
-    """The retained set after a call, by the words of docs/operator.md."""
-    policy = attributes["retention"]
-    if policy == "budget":
-        candidates = sorted(before | set(leaving), key=lambda p: (cosines[p], p))
-        return set(candidates[:capacity])
-    limit = attributes["retention_threshold"]
-    if policy == "minmax":
-        seen = cosines[attributes["sinks"] : max(leaving.stop, attributes["sinks"])]
-        low, high = min(seen, default=0), max(seen, default=0)
-        limit = low + (high - low) * attributes["retention_gamma"]
-    chosen = [p for p in leaving if policy != "none" and cosines[p] < limit]
-    return before | set(chosen[: capacity - len(before)])
-
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -235,83 +148,6 @@ def test_only_the_encoded_positions_are_written() -> None:
         tiles = state["value_code"][0].reshape(-1, CAPACITY // 4, 4 * 16)
         assert (tiles[:, 4:] == 0x7F).all()
         assert not (tiles[:, :4] == 0x7F).all()
-
-
-def same_state(attributes: dict[str, Any], a: State, b: State, total: int) -> None:
-    """Whether two states read the same at ``total`` tokens: slots that nothing reads may differ."""
-    coded = slice(attributes["sinks"], max(attributes["sinks"], total - attributes["window"]))
-    for name in a:
-        if name.endswith("magnitude"):
-            np.testing.assert_array_equal(a[name][:, :, coded], b[name][:, :, coded], name)
-            signs = np.signbit(a[name][:, :, coded]), np.signbit(b[name][:, :, coded])
-            np.testing.assert_array_equal(*signs, name)
-        elif name.endswith("code") and attributes["code_layout"] == "row":
-            np.testing.assert_array_equal(a[name][:, :, coded], b[name][:, :, coded], name)
-    if "retained_position" in a:
-        assert set(a["retained_position"].ravel()) == set(b["retained_position"].ravel())
-
-
-POLICIES = ("none", "threshold", "minmax", "budget")
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@given(past=st.integers(0, 30), new=st.integers(1, 6))
-def test_running_a_call_twice_changes_nothing(policy: str, past: int, new: int) -> None:
-    """For S <= X, the second run of a call gives the same outputs and the same bytes of state."""
-    attributes = make_attributes(**SMALL, retention=policy, retention_threshold=0.7)
-    text = make_text(attributes, TOKENS, dtype=np.float64, seed=past)
-    _, state = run_slerp(attributes, text, [(0, past)] if past else [])
-    first, once = run_slerp(attributes, text, [(past, new)], state)
-    second, twice = run_slerp(attributes, text, [(past, new)], once)
-    np.testing.assert_array_equal(first, second)
-    for name in once:
-        np.testing.assert_array_equal(once[name].view(np.uint8), twice[name].view(np.uint8), name)
-
-
-@pytest.mark.parametrize("policy", ["none", "threshold"])
-@given(length=st.integers(1, 30), back=st.integers(0, 6))
-def test_going_back_equals_never_having_gone(policy: str, length: int, back: int) -> None:
-    """Rewinding by up to X tokens and going on with another text is a fresh run of that text."""
-    attributes = make_attributes(**SMALL, retention=policy, retention_threshold=0.7)
-    back = min(back, length)
-    text, other = (make_text(attributes, TOKENS, dtype=np.float64, seed=s) for s in (1, 2))
-    for name in ("query", "key", "value"):
-        getattr(other, name)[:, :, : length - back] = getattr(text, name)[:, :, : length - back]
-    later = [(length - back, 4), (length - back + 4, 1)]
-    _, state = run_slerp(attributes, text, [(0, length)])
-    rewound, state = run_slerp(attributes, other, later, state)
-    _, fresh_state = run_slerp(attributes, other, [(0, length - back)] if length > back else [])
-    fresh, fresh_state = run_slerp(attributes, other, later, fresh_state)
-    assert_close(rewound[:, length - back : length - back + 5], fresh[:, length - back :][:, :5], 0)
-    same_state(attributes, state, fresh_state, length - back + 5)
-
-
-@pytest.mark.parametrize("policy", ["minmax", "budget"])
-def test_going_back_with_memory(policy: str) -> None:
-    """The range of minmax remembers dropped tokens; what budget evicted for them stays a code."""
-    attributes = make_attributes(**SMALL, retention=policy, retention_gamma=0.5)
-    text = make_text(attributes, TOKENS, dtype=np.float64)
-    text.key[1, 0, 24], text.value[1, 0, 24] = -text.key[0, 0, 24], -text.value[0, 0, 24]
-    _, before = run_slerp(attributes, text, [(0, 28)], retained=3)
-    _, state = run_slerp(attributes, text, [(28, 4)], before, retained=3)
-    assert 24 in state["retained_position"]
-    _, state = run_slerp(attributes, text, [(27, 1)], state, retained=3)
-    held, fresh = (set(s["retained_position"][0]) - {-1} for s in (state, before))
-    assert 24 not in held
-    if policy == "minmax":
-        assert state["similarity_range"][0, 0] < before["similarity_range"][0, 0]
-    else:
-        assert held < fresh
-
-
-def test_prefill_may_be_cut_anywhere() -> None:
-    """With exact slots in the model's type, codes do not depend on how the text was cut."""
-    attributes = make_attributes(**SMALL, retention="threshold", retention_threshold=0.7)
-    text = make_text(attributes, TOKENS, dtype=np.float64)
-    _, whole = run_slerp(attributes, text, [(0, TOKENS)])
-    for sizes in ((1,), (7, 7), (30,)):
-        _, cut = run_slerp(attributes, text, list(chunks(TOKENS, *sizes)))
-        same_state(attributes, whole, cut, TOKENS)
 
 
 def test_ragged_rows_equal_rows_alone() -> None:

@@ -56,8 +56,8 @@ constexpr int64_t kBlockTokens = 64;
 
 // Attention of one kv head's query heads over blocks of tokens: an unnormalised softmax part.
 struct AttendTask {
-  const char* query;  // [S, H * D] of the batch row, at this kv head's first query head
-  Dtype dtype;        // of query, bias, sink and output
+  const char* query;     // [S, H * D] of the batch row, at this kv head's first query head
+  Dtype dtype;           // of query, bias, sink and output
   int64_t query_stride;  // elements between new tokens: H * D
   int32_t heads;         // query heads per kv head, H / Hk
   int32_t new_begin;     // new tokens [new_begin, new_begin + new_count)
@@ -96,8 +96,8 @@ struct FinishTask {
   const float* parts;  // [parts, rows, padded_size]
   const char* sink;    // [heads], nullptr: none
   Dtype dtype;
-  float* scratch;  // [padded_size]
-  char* output;    // at the first new token and query head
+  float* scratch;         // [padded_size]
+  char* output;           // at the first new token and query head
   int64_t output_stride;  // elements between new tokens: H * D
 };
 

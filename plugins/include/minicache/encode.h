@@ -11,8 +11,8 @@ enum class MagnitudeRule : int32_t { kOwn, kUpper, kBlended };
 
 // Where the full vectors of one layer lie, for one batch row, keys or values.
 struct LayerVectors {
-  const char* exact;        // [Hk, slots, D]
-  const char* fresh;        // [S, Hk * D], the new tokens of this call
+  const char* exact;           // [Hk, slots, D]
+  const char* fresh;           // [S, Hk * D], the new tokens of this call
   const int64_t* permutation;  // [Hk] head that joins code head h
 };
 

@@ -1,0 +1,185 @@
+"""Drives the model as it was exported, with its own growing cache: the judge of everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from minicache.exporter.find_attention import find_sites
+from minicache.exporter.full_precision import unrounded_source
+from minicache.exporter.io import find_model_file, load_model, read_facts
+from minicache.exporter.sites import ModelDescription
+from minicache.runtime.errors import ModelFileError, SessionError, UnsupportedModelError
+from minicache.runtime.ort import first_line, load_onnxruntime
+
+
+class OriginalModel:
+    """An original model of form F1 or F4 in ONNX Runtime.
+
+    The grown caches are bound as the next call's past without a copy. Rows of a batch must be
+    equally long: the original knows padding only by its mask, which exporters treat differently.
+
+    Args:
+        path: the model, or its folder.
+        threads: threads inside one operator; None leaves the choice to ONNX Runtime.
+        unrounded: keep ``MatMulNBits`` from rounding activations (see ``full_precision``).
+
+    Raises:
+        ModelFileError: the file is no model, or ONNX Runtime does not load it.
+        UnsupportedModelError: its cache is not understood.
+    """
+
+    def __init__(
+        self, path: Path | str, threads: int | None = None, *, unrounded: bool = False
+    ) -> None:
+        file = find_model_file(path)
+        model = load_model(file)
+        self._description: ModelDescription = find_sites(model, read_facts(file))
+        ort = load_onnxruntime()
+        options = ort.SessionOptions()
+        options.log_severity_level = 4  # the exception says it all
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        try:
+            source = unrounded_source(file, options) if unrounded else str(file)
+            self._session = ort.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ORT's exceptions have no common public base
+            raise ModelFileError(
+                f"ONNX Runtime {ort.__version__} does not load {str(file)!r}: {first_line(error)}"
+            ) from error
+        self._ort = ort
+        self._names = [value.name for value in self._session.get_inputs()]
+        self._check_inputs()
+        self._rings = _ring_inputs(self._description)
+        self._past: dict[str, Any] = {}
+        self._length = 0
+        self._batch = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return self._length
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary V."""
+        return self._description.vocab_size
+
+    def reset(self) -> None:
+        """Empties the cache."""
+        self._past, self._length, self._batch = {}, 0, 0
+
+    def forward(self, input_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Appends tokens and returns their logits.
+
+        Args:
+            input_ids: int64 [B, S], no padding.
+
+        Returns:
+            float32 [B, S, V].
+
+        Raises:
+            SessionError: B is not that of the tokens before, or ONNX Runtime fails.
+        """
+        logits = self._run(np.ascontiguousarray(input_ids, np.int64))
+        return np.asarray(logits.numpy(), np.float32)
+
+    def step(self, input_ids: npt.NDArray[np.int64]) -> None:
+        """Like ``forward`` without reading the logits; for timing."""
+        self._run(np.ascontiguousarray(input_ids, np.int64))
+
+    def logits_of(self, input_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Logits [B, S, V] of whole sequences [B, S], with an empty cache before and after."""
+        self.reset()
+        try:
+            return self.forward(input_ids)
+        finally:
+            self.reset()
+
+    def _run(self, ids: npt.NDArray[np.int64]) -> Any:
+        batch, new = ids.shape
+        if self._length and batch != self._batch:
+            raise SessionError(
+                f"input_ids has {batch} rows, the cache holds {self._batch}; call reset() first"
+            )
+        if not self._length:
+            self._batch, self._past = batch, self._empty(batch)
+        binding = self._session.io_binding()
+        for name, array in self._tokens(ids).items():
+            binding.bind_cpu_input(name, array)
+        for name, value in self._past.items():
+            binding.bind_ortvalue_input(name, value)
+        present = self._present_names()
+        logits = self._description.logits.name
+        binding.bind_output(logits, "cpu")
+        for past, name in present.items():
+            if past in self._rings:
+                binding.bind_ortvalue_output(name, self._past[past])
+            else:
+                binding.bind_output(name, "cpu")
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # ORT's exceptions have no common public base
+            raise SessionError(
+                f"The original model fails with {new} tokens after {self._length}: "
+                f"{first_line(error)}"
+            ) from error
+        values = dict(zip([logits, *present.values()], binding.get_outputs(), strict=True))
+        # A ring's memory belongs to the value that was made from NumPy: that one must stay.
+        grown = {past: values[name] for past, name in present.items() if past not in self._rings}
+        self._past.update(grown)
+        self._length += new
+        return values[logits]
+
+    def _tokens(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+        batch, new = ids.shape
+        total = self._length + new
+        made: dict[str, npt.NDArray[Any]] = {"input_ids": ids}
+        made["attention_mask"] = np.ones((batch, total), np.int64)
+        row = np.arange(self._length, total, dtype=np.int64)
+        made["position_ids"] = np.tile(row, (batch, 1))
+        return {name: array for name, array in made.items() if name in self._names}
+
+    def _present_names(self) -> dict[str, str]:
+        """Cache input to the cache output that replaces it."""
+        names = {}
+        for site in self._description.sites:
+            names[site.past_key.name or ""] = site.present_key.name or ""
+            names[site.past_value.name or ""] = site.present_value.name or ""
+        return names
+
+    def _empty(self, batch: int) -> dict[str, Any]:
+        past = {}
+        for site in self._description.sites:
+            # A ring is written in place; everything else grows.
+            slots = site.local_window if site.past_key.name in self._rings else 0
+            shape = (batch, site.num_kv_heads, slots, site.head_dim)
+            for value in (site.past_key, site.past_value):
+                zeros = np.zeros(shape, site.dtype.numpy())
+                past[value.name or ""] = self._ort.OrtValue.ortvalue_from_numpy(zeros)
+        return past
+
+    def _check_inputs(self) -> None:
+        known = {"input_ids", "attention_mask", "position_ids", *self._present_names()}
+        unknown = [name for name in self._names if name not in known]
+        if unknown:
+            raise UnsupportedModelError(
+                f"The model has the input {unknown[0]!r}, whose meaning is not known; "
+                "export it for text generation without it"
+            )
+
+
+def _ring_inputs(description: ModelDescription) -> set[str]:
+    """Cache inputs that GroupQueryAttention uses as a ring of its window (GenAI's Gemma)."""
+    names: set[str] = set()
+    for site in description.sites:
+        node = site.output.producer()
+        found = node.attributes.get("sliding_window_cache") if node is not None else None
+        if found is not None and found.as_int():
+            names |= {site.past_key.name or "", site.past_value.name or ""}
+    return names

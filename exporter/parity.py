@@ -1,0 +1,201 @@
+"""Proves that the rewritten graph computes what the original computes; nothing lossy comes before.
+
+Two runs on the same tokens: batch 1 with a prefill and single decode steps, and a ragged batch of
+three rows, padded on the right, each compared with the original's own unpadded run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from minicache.exporter import schemas
+from minicache.exporter.exported import ExactRunner, open_exported
+from minicache.exporter.full_precision import rounds_activations
+from minicache.exporter.io import find_model_file
+from minicache.exporter.original import OriginalModel
+from minicache.runtime.errors import ParityError
+
+Logits = npt.NDArray[np.float32]
+
+# Relative to the largest logit: other fusions and another order of sums, layer upon layer.
+TOLERANCES = {"fp32": 2e-4, "fp16": 1e-2, "bf16": 8e-2}
+PREFILL, STEPS = 24, 6
+LONGEST_WINDOW = 256  # windows up to this are crossed by the test's prefill
+
+
+@dataclass(frozen=True)
+class ParityCase:
+    """One comparison.
+
+    Attributes:
+        name: e.g. ``batch 1`` or ``ragged row 2``.
+        tokens: tokens compared.
+        max_difference: largest absolute difference of a logit.
+        max_logit: largest absolute logit of the original.
+        top1_agreement: share of tokens with the same most likely next token.
+        worst_gap: where they differ, how much the original prefers its own choice, at most.
+    """
+
+    name: str
+    tokens: int
+    max_difference: float
+    max_logit: float
+    top1_agreement: float
+    worst_gap: float
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """All comparisons and the tolerance they were held to."""
+
+    dtype: str
+    tolerance: float
+    cases: list[ParityCase] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def max_relative_difference(self) -> float:
+        """Largest difference relative to the case's largest logit."""
+        return max(case.max_difference / (case.max_logit or 1.0) for case in self.cases)
+
+    @property
+    def top1_agreement(self) -> float:
+        """Share of all tokens with the same most likely next token."""
+        agreed = sum(case.top1_agreement * case.tokens for case in self.cases)
+        return agreed / sum(case.tokens for case in self.cases)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the report."""
+        return {
+            "dtype": self.dtype,
+            "tolerance": self.tolerance,
+            "max_relative_difference": self.max_relative_difference,
+            "top1_agreement": self.top1_agreement,
+            "cases": [vars(case) for case in self.cases],
+            "notes": list(self.notes),
+        }
+
+
+def check_parity(
+    original: Path,
+    exported: Path,
+    dtype: str,
+    *,
+    tokens: npt.NDArray[np.int64] | None = None,
+    seed: int = 0,
+) -> ParityReport:
+    """Compares an exact export with its original.
+
+    Args:
+        original: the original model, or its folder.
+        exported: the exported folder; with a manifest the runtime's ``Session`` drives it.
+        dtype: fp32, fp16 or bf16; chooses the tolerance.
+        tokens: int64 [N] to run on; None: random ones.
+        seed: of the random tokens.
+
+    Raises:
+        ParityError: a logit differs by more than the tolerance, or is not finite.
+    """
+    graph = onnx.load(find_model_file(exported), load_external_data=False).graph
+    # A graph that rounds activations does not even agree with itself; see full_precision.
+    unrounded = rounds_activations(graph)
+    notes = (
+        ["compared with accuracy_level of MatMulNBits unset in both graphs"] if unrounded else []
+    )
+    report = ParityReport(dtype, TOLERANCES[dtype], notes=notes)
+    reference = OriginalModel(original, unrounded=unrounded)
+    prefill = _prefill_length(graph)
+    if tokens is None:
+        rng = np.random.default_rng(seed)
+        tokens = rng.integers(0, reference.vocab_size, prefill + STEPS, dtype=np.int64)
+    row, prefill = tokens, max(1, len(tokens) - STEPS)
+    wanted = _stepwise(reference, row, prefill)
+    got = _run_rows(open_exported(exported, 1, len(row), unrounded=unrounded), [row], prefill)
+    report.cases.append(_compare("batch 1", wanted, got[0]))
+    rows = [row, row[1 : 2 + len(row) // 2], row[2 : 3 + len(row) // 4]]
+    # The short rows end inside the prefill: while the first decodes, they have no new tokens.
+    ragged = open_exported(exported, len(rows), len(row), unrounded=unrounded)
+    results = _run_rows(ragged, rows, prefill)
+    for index, (one, result) in enumerate(zip(rows, results, strict=True)):
+        expected = wanted if index == 0 else reference.logits_of(one[None])[0]
+        report.cases.append(_compare(f"ragged row {index}", expected, result))
+    _judge(report)
+    return report
+
+
+def _prefill_length(graph: onnx.GraphProto) -> int:
+    """Long enough to leave the sliding windows, where they are short."""
+    windows: list[int] = [
+        attribute.i
+        for node in graph.node
+        if node.op_type == schemas.OP_TYPE
+        for attribute in node.attribute
+        if attribute.name == "local_window_size" and 0 < attribute.i <= LONGEST_WINDOW
+    ]
+    return max([PREFILL, *(window + 16 for window in windows)])
+
+
+def _stepwise(model: OriginalModel, row: npt.NDArray[np.int64], prefill: int) -> Logits:
+    """Logits [N, V] of the original: a prefill, then one token at a time."""
+    model.reset()
+    parts = [model.forward(row[None, :prefill])]
+    parts += [model.forward(row[None, i : i + 1]) for i in range(prefill, len(row))]
+    model.reset()
+    joined: Logits = np.concatenate(parts, axis=1)[0]
+    return joined
+
+
+def _run_rows(
+    runner: ExactRunner, rows: Sequence[npt.NDArray[np.int64]], prefill: int
+) -> list[Logits]:
+    """Logits [len(row), V] of each row of a right-padded batch, prefilled and decoded."""
+    ends = [prefill, *range(prefill + 1, max(map(len, rows)) + 1)]
+    parts: list[list[Logits]] = [[] for _ in rows]
+    start = 0
+    for end in ends:
+        ids = np.zeros((len(rows), end - start), np.int64)
+        lengths = np.zeros(len(rows), np.int32)
+        for index, row in enumerate(rows):
+            piece = row[start:end]
+            ids[index, : len(piece)], lengths[index] = piece, len(piece)
+        logits = runner.forward(ids, lengths)
+        for index, count in enumerate(lengths):
+            parts[index].append(logits[index, :count])
+        start = end
+    return [np.concatenate(part) for part in parts]
+
+
+def _compare(name: str, wanted: Logits, got: Logits) -> ParityCase:
+    difference = np.abs(wanted.astype(np.float64) - got)
+    best, chosen = wanted.argmax(-1), got.argmax(-1)
+    everyone = np.arange(len(wanted))
+    gaps = wanted[everyone, best] - wanted[everyone, chosen]
+    return ParityCase(
+        name=name,
+        tokens=len(wanted),
+        max_difference=float(difference.max()) if np.isfinite(difference).all() else math.inf,
+        max_logit=float(np.abs(wanted).max()),
+        top1_agreement=float((best == chosen).mean()),
+        worst_gap=float(gaps.max()),
+    )
+
+
+def _judge(report: ParityReport) -> None:
+    for case in report.cases:
+        limit = report.tolerance * case.max_logit
+        # Two logits that each may move by the limit may swap when they are this close.
+        if case.max_difference > limit or case.worst_gap > 2 * limit:
+            raise ParityError(
+                f"The rewritten graph differs from the original in {case.name}: largest logit "
+                f"difference {case.max_difference:.3g}, allowed {limit:.3g} ({report.dtype}, "
+                f"{report.tolerance:g} of {case.max_logit:.3g}), top-1 agreement "
+                f"{case.top1_agreement:.1%}; nothing was written, please report this model"
+            )

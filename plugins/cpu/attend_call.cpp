@@ -1,0 +1,167 @@
+// Splits the attention of a call into tasks: one kv head, a block of new tokens, and, where these
+// are too few to keep the threads busy (decode), a part of the cached tokens.
+#include <cstring>
+#include <utility>
+
+#include "cpu/token_runs.h"
+
+namespace minicache {
+namespace {
+
+constexpr int64_t kRowsPerTask = 64;  // (new token, query head) pairs that share a block of keys
+constexpr int64_t kEnoughTasks = 64;  // no further splits beyond
+constexpr int64_t kLeastBlocks = 4;   // of 64 tokens per part
+
+// The new tokens [begin, begin + count) of one kv head, attended in `parts`.
+struct Group {
+  int64_t row;
+  int64_t head;
+  int64_t begin;
+  int64_t count;
+  int64_t blocks;
+  int64_t parts;
+  float* memory;  // of the parts; nullptr: a single part in the worker's own scratch
+};
+
+class Attention {
+ public:
+  explicit Attention(const Call& call) : call_(call), a_(call.attributes), runs_(call) {
+    ClearPadding();
+    MakeGroups();
+  }
+
+  void Run() const {
+    const int64_t count = static_cast<int64_t>(tasks_.size()), padded = a_.padded_size();
+    if (count == 0) return;
+    const int64_t rows = most_rows_, part = rows * (padded + 2);
+    const int64_t own = call_.kernels.attend_scratch(rows, padded) + part + padded;
+    const int64_t workers = WorkerCount(count);
+    float* scratch = call_.Floats(workers * own);
+    ForEach(call_.host, count, workers, [&](int64_t i, int64_t worker) {
+      const Group& group = groups_[tasks_[i].first];
+      float* mine = scratch + worker * own;
+      float* memory = group.memory ? group.memory : mine + own - part - padded;
+      RunPart(group, tasks_[i].second, memory, mine);
+      if (group.parts == 1) Finish(group, memory, mine + own - padded);
+    });
+    for (const Group& group : groups_) {
+      if (group.parts > 1) Finish(group, group.memory, scratch);
+    }
+  }
+
+ private:
+  void ClearPadding() const {
+    const int64_t width = a_.heads * a_.head_size * ElementSize(call_.model_dtype);
+    for (int64_t row = 0; row < call_.shape.batch; row++) {
+      const int64_t fresh = call_.spans[row].fresh;
+      char* first = call_.tensors.attention.data + (row * call_.shape.new_tokens + fresh) * width;
+      std::memset(first, 0, static_cast<size_t>((call_.shape.new_tokens - fresh) * width));
+    }
+  }
+
+  void MakeGroups() {
+    const int64_t per_kv = a_.heads / a_.kv_heads;
+    const int64_t tokens = std::max<int64_t>(1, kRowsPerTask / per_kv);
+    for (int64_t row = 0; row < call_.shape.batch; row++) {
+      const int64_t fresh = call_.spans[row].fresh, steps = (fresh + tokens - 1) / tokens;
+      for (int64_t step = steps - 1; step >= 0; step--) {  // the longest ones first
+        const int64_t begin = step * tokens, count = std::min(tokens, fresh - begin);
+        most_rows_ = std::max(most_rows_, count * per_kv);
+        for (int64_t head = 0; head < a_.kv_heads; head++) {
+          Group group = {row, head, begin, count, 0, 1, nullptr};
+          group.blocks = runs_.Make(row, head, begin + count).BlockCount();
+          groups_.push_back(group);
+        }
+      }
+    }
+    const int64_t count = static_cast<int64_t>(groups_.size());
+    for (int64_t i = 0; i < count; i++) {
+      Group& group = groups_[i];
+      group.parts = std::clamp<int64_t>(group.blocks / kLeastBlocks, 1,
+                                        std::max<int64_t>(1, kEnoughTasks / count));
+      const int64_t rows = group.count * per_kv;
+      if (group.parts > 1) group.memory = call_.Floats(group.parts * rows * (a_.padded_size() + 2));
+      for (int64_t part = 0; part < group.parts; part++) tasks_.emplace_back(i, part);
+    }
+  }
+
+  void RunPart(const Group& group, int64_t part, float* memory, float* scratch) const;
+  void Finish(const Group& group, const float* memory, float* scratch) const;
+
+  const Call& call_;
+  const Attributes& a_;
+  const TokenRunMaker runs_;
+  std::vector<Group> groups_;
+  std::vector<std::pair<int64_t, int64_t>> tasks_;  // (group, part)
+  int64_t most_rows_ = 1;
+};
+
+void Attention::RunPart(const Group& group, int64_t part, float* memory, float* scratch) const {
+  const TokenRuns runs = runs_.Make(group.row, group.head, group.begin + group.count);
+  const int64_t bytes = ElementSize(call_.model_dtype), per_kv = a_.heads / a_.kv_heads;
+  const int64_t width = a_.heads * a_.head_size, rows = group.count * per_kv;
+  AttendTask task = {};
+  task.query =
+      call_.tensor(TensorId::kQuery).data +
+      (group.row * call_.shape.new_tokens * width + group.head * per_kv * a_.head_size) * bytes;
+  task.dtype = call_.model_dtype;
+  task.query_stride = width;
+  task.heads = static_cast<int32_t>(per_kv);
+  task.new_begin = static_cast<int32_t>(group.begin);
+  task.new_count = static_cast<int32_t>(group.count);
+  task.head_size = static_cast<int32_t>(a_.head_size);
+  task.padded_size = static_cast<int32_t>(a_.padded_size());
+  task.scale = a_.scale;
+  task.softcap = a_.softcap;
+  task.local_window = a_.local_window;
+  task.past = call_.spans[group.row].past;
+  if (a_.has_bias) {
+    const Tensor& bias = call_.tensor(TensorId::kAttentionBias);
+    task.bias_token_stride = bias.shape[3];
+    task.bias_head_stride = bias.shape[2] * bias.shape[3];
+    const int64_t row = bias.shape[0] > 1 ? group.row : 0;
+    task.bias = bias.data + (row * a_.heads + group.head * per_kv) * task.bias_head_stride * bytes;
+  }
+  if (a_.coded()) task.key_format = &a_.key_format;
+  if (a_.coded()) task.value_format = &a_.value_format;
+  task.runs = runs.list;
+  task.run_count = runs.count;
+  task.block_begin = group.blocks * part / group.parts;
+  task.block_end = group.blocks * (part + 1) / group.parts;
+  task.scratch = scratch;
+  task.maximum = memory + part * rows;
+  task.sum = memory + (group.parts + part) * rows;
+  task.output = memory + 2 * group.parts * rows + part * rows * a_.padded_size();
+  call_.kernels.attend(task);
+}
+
+void Attention::Finish(const Group& group, const float* memory, float* scratch) const {
+  const int64_t bytes = ElementSize(call_.model_dtype), per_kv = a_.heads / a_.kv_heads;
+  const int64_t width = a_.heads * a_.head_size, rows = group.count * per_kv;
+  FinishTask task = {};
+  task.rows = static_cast<int32_t>(rows);
+  task.heads = static_cast<int32_t>(per_kv);
+  task.head_size = static_cast<int32_t>(a_.head_size);
+  task.padded_size = static_cast<int32_t>(a_.padded_size());
+  task.part_count = static_cast<int32_t>(group.parts);
+  task.maximum = memory;
+  task.sum = memory + group.parts * rows;
+  task.parts = memory + 2 * group.parts * rows;
+  if (a_.has_sink) {
+    task.sink = call_.tensor(TensorId::kHeadSink).data + group.head * per_kv * bytes;
+  }
+  task.dtype = call_.model_dtype;
+  task.scratch = scratch;
+  task.output =
+      call_.tensors.attention.data + ((group.row * call_.shape.new_tokens + group.begin) * width +
+                                      group.head * per_kv * a_.head_size) *
+                                         bytes;
+  task.output_stride = width;
+  call_.kernels.finish(task);
+}
+
+}  // namespace
+
+void AttendCall(const Call& call) { Attention(call).Run(); }
+
+}  // namespace minicache

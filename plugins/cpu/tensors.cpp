@@ -1,0 +1,203 @@
+#include "minicache/tensors.h"
+
+namespace minicache {
+namespace {
+
+struct Expected {
+  std::vector<int64_t> shape;  // -1: any
+  bool (*accepts)(ElementType);
+  const char* types;
+};
+
+bool IsReal(ElementType t) {
+  return t == ElementType::kFloat32 || t == ElementType::kFloat16 || t == ElementType::kBfloat16;
+}
+bool IsHalf(ElementType t) { return t == ElementType::kFloat16; }
+bool IsFloat(ElementType t) { return t == ElementType::kFloat32; }
+bool IsInt8(ElementType t) { return t == ElementType::kInt8; }
+bool IsInt32(ElementType t) { return t == ElementType::kInt32; }
+
+std::string ShapeText(const int64_t* shape, size_t rank) {
+  std::string text = "[";
+  for (size_t i = 0; i < rank; i++) {
+    if (i > 0) text += ", ";
+    text += shape[i] < 0 ? "any" : std::to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+Expected Expect(const Attributes& a, TensorId id, const CallShape& n) {
+  const char* real = "float, float16 or bfloat16";
+  const int64_t kv_width = a.kv_heads * a.head_size;
+  switch (id) {
+    case TensorId::kQuery:
+      return {{n.batch, n.new_tokens, a.heads * a.head_size}, IsReal, real};
+    case TensorId::kKey:
+    case TensorId::kValue:
+    case TensorId::kNewKey:
+    case TensorId::kNewValue:
+      return {{n.batch, n.new_tokens, kv_width}, IsReal, "query's"};
+    case TensorId::kPastLengths:
+    case TensorId::kTotalLengths:
+      return {{n.batch}, IsInt32, "int32"};
+    case TensorId::kAttentionBias:
+      return {{-1, a.heads, n.new_tokens, -1}, IsReal, "query's"};
+    case TensorId::kHeadSink:
+      return {{a.heads}, IsReal, "query's"};
+    case TensorId::kKeyCode:
+      return {{n.batch, a.kv_heads, n.capacity, a.key_format.bytes}, IsInt8, "int8"};
+    case TensorId::kValueCode:
+      return {{n.batch, a.kv_heads, n.capacity, a.value_format.bytes}, IsInt8, "int8"};
+    case TensorId::kKeyMagnitude:
+    case TensorId::kValueMagnitude:
+      return {{n.batch, a.kv_heads, n.capacity, a.magnitude_count}, IsHalf, "float16"};
+    case TensorId::kExactKey:
+    case TensorId::kExactValue:
+      return {{n.batch, a.group_size, a.kv_heads, n.slots, a.head_size}, IsReal, real};
+    case TensorId::kRetainedKey:
+    case TensorId::kRetainedValue:
+      return {{n.batch, a.group_size, a.kv_heads, n.retained, a.head_size}, IsReal, real};
+    case TensorId::kRetainedPosition:
+      return {{n.batch, n.retained}, IsInt32, "int32"};
+    case TensorId::kRetainedSimilarity:
+      return {{n.batch, n.retained}, IsFloat, "float"};
+    default:
+      return {{n.batch, 2}, IsFloat, "float"};
+  }
+}
+
+bool HasQueryType(TensorId id) {
+  switch (id) {
+    case TensorId::kKey:
+    case TensorId::kValue:
+    case TensorId::kNewKey:
+    case TensorId::kNewValue:
+    case TensorId::kAttentionBias:
+    case TensorId::kHeadSink:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string CheckTensor(const Slot& slot, const Tensor& tensor, const Expected& expected,
+                        ElementType query_type) {
+  const bool typed =
+      HasQueryType(slot.id) ? tensor.type == query_type : expected.accepts(tensor.type);
+  if (!typed) {
+    const bool same = HasQueryType(slot.id);
+    return "input '" + slot.name + "' has type " + ElementTypeName(tensor.type) + ", wanted " +
+           (same ? std::string("that of query, ") + ElementTypeName(query_type) : expected.types);
+  }
+  bool fits = static_cast<size_t>(tensor.rank) == expected.shape.size();
+  for (size_t i = 0; fits && i < expected.shape.size(); i++) {
+    fits = expected.shape[i] < 0 || tensor.shape[i] == expected.shape[i];
+  }
+  if (fits) return "";
+  return "input '" + slot.name + "' has shape " +
+         ShapeText(tensor.shape, static_cast<size_t>(tensor.rank)) + ", wanted " +
+         ShapeText(expected.shape.data(), expected.shape.size());
+}
+
+}  // namespace
+
+const char* ElementTypeName(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return "float";
+    case ElementType::kFloat16:
+      return "float16";
+    case ElementType::kBfloat16:
+      return "bfloat16";
+    case ElementType::kInt8:
+      return "int8";
+    case ElementType::kInt32:
+      return "int32";
+    default:
+      return "of another kind";
+  }
+}
+
+int64_t Tensor::elements() const {
+  int64_t count = 1;
+  for (int32_t i = 0; i < rank; i++) count *= shape[i];
+  return count;
+}
+
+int64_t Tensor::bytes() const {
+  const bool four = type == ElementType::kFloat32 || type == ElementType::kInt32;
+  return elements() * (four ? 4 : type == ElementType::kInt8 ? 1 : 2);
+}
+
+bool IsState(TensorId id) { return id >= TensorId::kKeyCode && id <= TensorId::kSimilarityRange; }
+
+std::vector<Slot> InputSlots(const Attributes& a) {
+  std::vector<Slot> slots = {{TensorId::kQuery, 0, "query"},
+                             {TensorId::kKey, 0, "key"},
+                             {TensorId::kValue, 0, "value"},
+                             {TensorId::kPastLengths, 0, "past_lengths"},
+                             {TensorId::kTotalLengths, 0, "total_lengths"}};
+  if (a.has_bias) slots.push_back({TensorId::kAttentionBias, 0, "attention_bias"});
+  if (a.has_sink) slots.push_back({TensorId::kHeadSink, 0, "head_sink"});
+  if (a.coded()) {
+    slots.push_back({TensorId::kKeyCode, 0, "past_key_code"});
+    slots.push_back({TensorId::kValueCode, 0, "past_value_code"});
+    slots.push_back({TensorId::kKeyMagnitude, 0, "past_key_magnitude"});
+    slots.push_back({TensorId::kValueMagnitude, 0, "past_value_magnitude"});
+  }
+  slots.push_back({TensorId::kExactKey, 0, "past_exact_key"});
+  slots.push_back({TensorId::kExactValue, 0, "past_exact_value"});
+  if (a.retains()) {
+    slots.push_back({TensorId::kRetainedKey, 0, "past_retained_key"});
+    slots.push_back({TensorId::kRetainedValue, 0, "past_retained_value"});
+    slots.push_back({TensorId::kRetainedPosition, 0, "past_retained_position"});
+    slots.push_back({TensorId::kRetainedSimilarity, 0, "past_retained_similarity"});
+    slots.push_back({TensorId::kSimilarityRange, 0, "past_similarity_range"});
+  }
+  for (int64_t layer = 0; a.writes() && layer < a.group_size - 1; layer++) {
+    slots.push_back({TensorId::kNewKey, layer, "k_" + std::to_string(layer)});
+    slots.push_back({TensorId::kNewValue, layer, "v_" + std::to_string(layer)});
+  }
+  return slots;
+}
+
+std::string CheckTensors(const Attributes& a, const std::vector<Slot>& slots, const Tensors& t,
+                         CallShape* n) {
+  const Tensor &query = t[TensorId::kQuery], &exact = t[TensorId::kExactKey];
+  const Tensor& retained = t[TensorId::kRetainedPosition];
+  *n = {};
+  if (query.rank == 3) n->batch = query.shape[0];
+  if (query.rank == 3) n->new_tokens = query.shape[1];
+  if (exact.rank == 5) n->slots = a.coded() ? a.sinks + a.ring_slots : exact.shape[3];
+  n->capacity = a.coded() ? t[TensorId::kKeyCode].shape[2] : n->slots;
+  if (a.retains()) n->retained = retained.shape[1];
+  for (const Slot& slot : slots) {
+    const auto layer = static_cast<size_t>(slot.layer);
+    const Tensor& tensor = slot.id == TensorId::kNewKey     ? t.new_keys[layer]
+                           : slot.id == TensorId::kNewValue ? t.new_values[layer]
+                                                            : t[slot.id];
+    const std::string error = CheckTensor(slot, tensor, Expect(a, slot.id, *n), query.type);
+    if (!error.empty()) return error;
+  }
+  const ElementType exact_type = exact.type;
+  if (t[TensorId::kExactValue].type != exact_type) {
+    return "inputs 'past_exact_key' and 'past_exact_value' have different types";
+  }
+  if (a.retains() && t[TensorId::kRetainedValue].type != t[TensorId::kRetainedKey].type) {
+    return "inputs 'past_retained_key' and 'past_retained_value' have different types";
+  }
+  if (a.coded() && n->capacity % 16 != 0) {
+    return "input 'past_key_code' has capacity " + std::to_string(n->capacity) +
+           ", wanted a multiple of 16";
+  }
+  if (a.has_bias) {
+    const int64_t rows = t[TensorId::kAttentionBias].shape[0];
+    if (rows != 1 && rows != n->batch) {
+      return "input 'attention_bias' has batch " + std::to_string(rows) + ", wanted 1 or " +
+             std::to_string(n->batch);
+    }
+  }
+  return "";
+}
+
+}  // namespace minicache

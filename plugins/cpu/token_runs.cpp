@@ -1,0 +1,141 @@
+#include "cpu/token_runs.h"
+
+namespace minicache {
+namespace {
+
+// Positions [from, to) of a ring of `size` slots whose first slot `base` has position `base`.
+void AddRing(TokenRuns* runs, const TokenRun& run, int64_t base, int64_t size, int64_t from,
+             int64_t to) {
+  while (from < to) {
+    const int64_t slot = base + (from - base) % size;
+    const int64_t count = std::min(to - from, base + size - slot);
+    TokenRun piece = run;
+    piece.key += slot * run.stride;
+    piece.value += slot * run.stride;
+    piece.end = count;
+    piece.first_position = from;
+    runs->Add(piece);
+    from += count;
+  }
+}
+
+}  // namespace
+
+int64_t TokenRuns::BlockCount() const {
+  int64_t blocks = 0;
+  for (int32_t i = 0; i < count; i++) {
+    blocks += (list[i].end + kBlockTokens - 1) / kBlockTokens - list[i].begin / kBlockTokens;
+  }
+  return blocks;
+}
+
+TokenRunMaker::TokenRunMaker(const Call& call) : call_(call), a_(call.attributes) {
+  if (a_.retains()) GatherRetained();
+}
+
+void TokenRunMaker::GatherRetained() {
+  const int64_t m = call_.shape.retained;
+  const auto* position =
+      reinterpret_cast<const int32_t*>(call_.tensor(TensorId::kRetainedPosition).data);
+  auto* memory = static_cast<int32_t*>(
+      call_.host.Allocate(static_cast<size_t>(2 * m * call_.shape.batch + 1) * sizeof(int32_t)));
+  for (int64_t row = 0; row < call_.shape.batch; row++) {
+    const int64_t end = call_.spans[static_cast<size_t>(row)].coded_end;
+    Retained found = {memory, memory + m, 0};
+    for (int64_t slot = 0; slot < m; slot++) {
+      if (position[slot] < a_.sinks || position[slot] >= end) continue;
+      found.slots[found.count] = static_cast<int32_t>(slot);
+      found.positions[found.count++] = position[slot];
+    }
+    retained_.push_back(found);
+    memory += 2 * m;
+    position += m;
+  }
+}
+
+// At this layer and head of [B, G, Hk, slots, D] tensors.
+TokenRun TokenRunMaker::Vectors(TensorId key, TensorId value, Dtype dtype, int64_t slots,
+                                int64_t row, int64_t head) const {
+  TokenRun run = {};
+  run.kind = TokenRun::Kind::kVectors;
+  run.dtype = dtype;
+  run.stride = a_.head_size * ElementSize(dtype);
+  const int64_t at = ((row * a_.group_size + a_.slot) * a_.kv_heads + head) * slots * run.stride;
+  run.key = call_.tensor(key).data + at;
+  run.value = call_.tensor(value).data + at;
+  return run;
+}
+
+TokenRun TokenRunMaker::Codes(int64_t row, int64_t head) const {
+  TokenRun run = {};
+  run.kind = TokenRun::Kind::kCodes;
+  run.begin = a_.sinks;
+  run.end = call_.spans[static_cast<size_t>(row)].coded_end;
+  run.magnitude_stride = a_.magnitude_count;
+  const auto place = [&](bool values, const char** code, const uint16_t** magnitude) {
+    const auto& permutation = values ? a_.value_permutation : a_.key_permutation;
+    const auto first = permutation.begin() + a_.slot * a_.kv_heads;
+    // Code head h holds head permutation[h] of this layer.
+    const int64_t h = std::find(first, first + a_.kv_heads, head) - first;
+    const int64_t token = (row * a_.kv_heads + h) * call_.shape.capacity;
+    const Tensor& codes = call_.tensor(values ? TensorId::kValueCode : TensorId::kKeyCode);
+    *code = codes.data + token * (values ? a_.value_format : a_.key_format).bytes;
+    const TensorId id = values ? TensorId::kValueMagnitude : TensorId::kKeyMagnitude;
+    *magnitude = reinterpret_cast<const uint16_t*>(call_.tensor(id).data) +
+                 token * a_.magnitude_count + (a_.magnitude_count > 1 ? a_.slot : 0);
+  };
+  place(false, &run.key, &run.key_magnitude);
+  place(true, &run.value, &run.value_magnitude);
+  return run;
+}
+
+// The new tokens of this layer, straight from its inputs.
+TokenRun TokenRunMaker::Fresh(int64_t row, int64_t head) const {
+  TokenRun run = {};
+  run.kind = TokenRun::Kind::kVectors;
+  run.dtype = call_.model_dtype;
+  const int64_t size = a_.head_size * ElementSize(call_.model_dtype);
+  const int64_t at = (row * call_.shape.new_tokens * a_.kv_heads + head) * size;
+  run.key = call_.tensor(TensorId::kKey).data + at;
+  run.value = call_.tensor(TensorId::kValue).data + at;
+  run.stride = a_.kv_heads * size;
+  run.first_position = call_.spans[static_cast<size_t>(row)].past;
+  return run;
+}
+
+TokenRuns TokenRunMaker::Make(int64_t row, int64_t head, int64_t fresh_end) const {
+  const Span& span = call_.spans[static_cast<size_t>(row)];
+  const int64_t slots = call_.shape.slots;
+  TokenRuns runs;
+  TokenRun exact =
+      Vectors(TensorId::kExactKey, TensorId::kExactValue, call_.exact_dtype, slots, row, head);
+  if (a_.coded()) {
+    runs.Add(Codes(row, head));
+    if (a_.retains()) {
+      TokenRun run = Vectors(TensorId::kRetainedKey, TensorId::kRetainedValue, call_.retained_dtype,
+                             call_.shape.retained, row, head);
+      const Retained& found = retained_[static_cast<size_t>(row)];
+      run.slots = found.slots;
+      run.positions = found.positions;
+      run.end = found.count;
+      runs.Add(run);
+    }
+    TokenRun sinks = exact;
+    sinks.end = std::min(a_.sinks, span.past);
+    runs.Add(sinks);
+    AddRing(&runs, exact, a_.sinks, a_.ring_slots, std::max(span.coded_end, a_.sinks), span.past);
+  } else if (a_.local_window > 0) {
+    // Older tokens are hidden to all, and their slots may be taken.
+    const int64_t first = span.past - std::min(slots, a_.local_window - 1);
+    AddRing(&runs, exact, 0, slots, std::max<int64_t>(0, first), span.past);
+  } else {
+    exact.end = span.past;
+    runs.Add(exact);
+  }
+  TokenRun fresh = Fresh(row, head);
+  fresh.end = std::min(span.fresh, fresh_end);
+  runs.Add(fresh);
+  return runs;
+}
+
+}  // namespace minicache

@@ -1,0 +1,86 @@
+// The attributes of com.minicache::MiniCacheAttention; names and defaults as in
+// exporter/schemas.py.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "minicache/attend.h"
+#include "minicache/encode.h"
+
+namespace minicache {
+
+enum class Mode { kExact, kSlerp };
+enum class Retention { kNone, kThreshold, kMinmax, kBudget };
+
+// As they stand on the node, before any check.
+struct RawAttributes {
+  int64_t num_heads = 0;
+  int64_t kv_num_heads = 0;
+  int64_t head_size = 0;
+  int64_t code_heads = 0;
+  std::string mode = "exact";
+  int64_t group_slot = 0;
+  int64_t group_size = 1;
+  std::vector<int64_t> key_bits;
+  std::vector<int64_t> value_bits;
+  std::string code_layout = "row";
+  float slerp_t = 0.6f;
+  std::string magnitude = "own";
+  std::string retention = "none";
+  float retention_threshold = 0.9f;
+  float retention_gamma = 0.05f;
+  std::string retention_scope = "mean";
+  int64_t window = 64;
+  int64_t sinks = 4;
+  int64_t ring_slots = 128;
+  float scale = 0.f;
+  float softcap = 0.f;
+  int64_t local_window_size = 0;
+  std::vector<int64_t> key_head_permutation;
+  std::vector<int64_t> value_head_permutation;
+  int64_t has_bias = 0;
+  int64_t has_sink = 0;
+  int64_t has_decoder = 0;
+};
+
+// Checked, with defaults resolved.
+struct Attributes {
+  int64_t heads;       // H
+  int64_t kv_heads;    // Hk
+  int64_t head_size;   // D
+  int64_t slot;        // of this layer in its group
+  int64_t group_size;  // G
+  Mode mode;
+  Retention retention;
+  bool any_head;  // retention_scope
+  double threshold;
+  double gamma;
+  int64_t window;
+  int64_t sinks;
+  int64_t ring_slots;
+  int64_t local_window;
+  float slerp_t;
+  float scale;
+  float softcap;
+  MagnitudeRule magnitude_rule;
+  int64_t magnitude_count;  // per token and code head
+  CodeFormat key_format;
+  CodeFormat value_format;
+  std::vector<int64_t> key_permutation;  // [G * Hk], the identity where absent
+  std::vector<int64_t> value_permutation;
+  bool has_bias;
+  bool has_sink;
+
+  bool coded() const { return mode != Mode::kExact; }
+  bool retains() const { return coded() && retention != Retention::kNone; }
+  bool writes() const { return slot == group_size - 1; }
+  // D rounded up so that every instruction set's vectors divide it.
+  int64_t padded_size() const { return (head_size + 15) / 16 * 16; }
+};
+
+// Fills `checked`; returns what is wrong, or an empty string.
+std::string CheckAttributes(const RawAttributes& raw, Attributes* checked);
+
+}  // namespace minicache

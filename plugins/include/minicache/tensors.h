@@ -1,0 +1,85 @@
+// The tensors of one call, and the order in which a node's attributes place them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "minicache/attributes.h"
+
+namespace minicache {
+
+enum class TensorId {
+  kQuery,
+  kKey,
+  kValue,
+  kPastLengths,
+  kTotalLengths,
+  kAttentionBias,
+  kHeadSink,
+  kKeyCode,
+  kValueCode,
+  kKeyMagnitude,
+  kValueMagnitude,
+  kExactKey,
+  kExactValue,
+  kRetainedKey,
+  kRetainedValue,
+  kRetainedPosition,
+  kRetainedSimilarity,
+  kSimilarityRange,
+  kNewKey,    // k_0, k_1, ... of the slots below the writer's
+  kNewValue,  // v_0, v_1, ...
+  kCount,
+};
+
+enum class ElementType { kFloat32, kFloat16, kBfloat16, kInt8, kInt32, kOther };
+
+const char* ElementTypeName(ElementType type);
+
+struct Tensor {
+  char* data = nullptr;
+  ElementType type = ElementType::kOther;
+  int32_t rank = 0;
+  int64_t shape[5] = {};
+
+  int64_t elements() const;
+  int64_t bytes() const;
+};
+
+struct Slot {
+  TensorId id;
+  int64_t layer;  // of kNewKey and kNewValue
+  std::string name;
+};
+
+// The inputs of a node, in order; a writer's outputs are the attention, then all states.
+std::vector<Slot> InputSlots(const Attributes& attributes);
+
+bool IsState(TensorId id);
+
+// The tensors of a call by name; states are those that the node may write (present_*).
+struct Tensors {
+  Tensor named[static_cast<int>(TensorId::kCount)];
+  std::vector<Tensor> new_keys;  // [G - 1]
+  std::vector<Tensor> new_values;
+  Tensor attention;
+
+  const Tensor& operator[](TensorId id) const { return named[static_cast<int>(id)]; }
+  Tensor& operator[](TensorId id) { return named[static_cast<int>(id)]; }
+};
+
+// Sizes that the tensors bring: B, S, C, M, and the slots of the exact state.
+struct CallShape {
+  int64_t batch;
+  int64_t new_tokens;
+  int64_t capacity;
+  int64_t retained;
+  int64_t slots;
+};
+
+// Checks types and shapes against the attributes. Returns a sentence naming tensor, got and wanted.
+std::string CheckTensors(const Attributes& attributes, const std::vector<Slot>& slots,
+                         const Tensors& tensors, CallShape* shape);
+
+}  // namespace minicache

@@ -1,0 +1,144 @@
+"""An exported folder, opened: its graph, the cache it writes into, and views of that cache."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from minicache.runtime import checks
+from minicache.runtime.binding import BoundModel
+from minicache.runtime.cache import Cache, round_capacity
+from minicache.runtime.errors import SessionError
+from minicache.runtime.manifest import Manifest
+from minicache.runtime.ort import choose_providers, open_graph
+from minicache.runtime.retention import RetentionStats, retention_stats
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from minicache.runtime.tokenizer import TextTokenizer
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+class OpenModel:
+    """What a ``Session`` is, short of running it; see there for arguments and errors.
+
+    Attributes:
+        folder: what ``minicache-export`` wrote.
+        manifest: its ``minicache.json``.
+        capacity: tokens that a row can hold.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        batch_size: int,
+        max_sequence_length: int | None,
+        threads: int | None,
+        providers: Sequence[str] | None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.manifest = Manifest.load(self.folder)
+        path = checks.package(self.folder, self.manifest)
+        limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
+        chosen = choose_providers(self.manifest.target, providers)
+        self._cache = Cache(self.manifest, batch_size, round_capacity(limit))
+        # The buffers may hold a few tokens more than the model's position tables reach.
+        self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
+        graph = open_graph(path, threads, chosen)
+        self._model: BoundModel | None = BoundModel(graph, self._cache, path)
+        self._lengths = np.zeros(batch_size, np.int32)
+        self._lock = threading.Lock()
+        self._tokenizer: TextTokenizer | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Rows B."""
+        return self._cache.batch_size
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Tokens in the cache per row, int32 [B]; a copy."""
+        return self._lengths.copy()
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the state buffers, as allocated."""
+        return self._cache.nbytes
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether the folder holds a tokenizer; without one, generation gives token ids only."""
+        return (self.folder / TOKENIZER_FILE).is_file()
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The folder's tokenizer, loaded on first use.
+
+        Raises:
+            PackageError: the folder holds no ``tokenizer.json``.
+        """
+        if self._tokenizer is None:
+            from minicache.runtime.tokenizer import TextTokenizer
+
+            self._tokenizer = TextTokenizer(self.folder, self.manifest.bos_token_id)
+        return self._tokenizer
+
+    def cache_tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """Read-only views of the state buffers by graph input name, for inspection (no copies)."""
+        with self._running():
+            return self._cache.views()
+
+    def state_pointers(self) -> dict[str, tuple[int, int]]:
+        """Addresses of each state's buffer and of its output in the last call.
+
+        They are equal: the kernels write in place.
+        """
+        with self._running() as model:
+            return model.state_pointers()
+
+    def retention_stats(self) -> list[RetentionStats]:
+        """Retained and merged tokens of each coded group, over all rows."""
+        with self._running():
+            return retention_stats(self.manifest, self._cache, self._lengths)
+
+    def close(self) -> None:
+        """Frees the model and the cache; further calls raise ``SessionError``."""
+        with self._running():
+            self._model = None
+            self._cache.arrays.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._model is not None:
+            self.close()
+
+    @contextmanager
+    def _running(self) -> Iterator[BoundModel]:
+        # Waiting would hide that two threads interleave their tokens in one cache.
+        if not self._lock.acquire(blocking=False):
+            raise SessionError(
+                "the session is running in another thread; give each thread its own session"
+            )
+        try:
+            if self._model is None:
+                raise SessionError("the session is closed; open a new one")
+            yield self._model
+        finally:
+            self._lock.release()

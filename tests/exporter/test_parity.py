@@ -1,0 +1,69 @@
+"""The heart of the exporter: the normalised graph computes what the original computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from minicache.exporter.io import load_model, save_model
+from minicache.exporter.normalise import normalise
+from minicache.exporter.parity import ParityReport, check_parity
+from minicache.runtime.errors import ParityError
+from tests.exporter.graphs import EXPORTS, MORE_EXPORTS, SHARED, Fixture, decomposed_model
+
+
+def prove(source: Path, folder: Path, **options: object) -> ParityReport:
+    result = normalise(load_model(source))
+    save_model(result.model, folder)
+    return check_parity(source, folder, result.dtype, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("ort_library")
+@pytest.mark.parametrize("fixture", EXPORTS, ids=lambda f: f.name)
+def test_parity_of_real_exports(fixture: Fixture, tmp_path: Path) -> None:
+    report = prove(fixture.path, tmp_path)
+    assert report.max_relative_difference <= report.tolerance
+    assert report.top1_agreement > 0.95
+    assert len(report.cases) == 4
+    assert report.to_dict()["cases"][0]["name"] == "batch 1"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ort_library")
+@pytest.mark.parametrize("name", MORE_EXPORTS)
+def test_parity_of_more_producers(name: str, tmp_path: Path) -> None:
+    if not (SHARED / name).is_dir():
+        pytest.skip(f"the shared fixture {name} is not on this machine")
+    report = prove(SHARED / name, tmp_path)
+    assert report.max_relative_difference <= report.tolerance
+
+
+@pytest.mark.usefixtures("ort_library")
+@pytest.mark.parametrize("mask", ["causal", "window"])
+def test_parity_of_a_model_without_position_inputs(mask: str, tmp_path: Path) -> None:
+    source = save_model(decomposed_model(mask), tmp_path / "source")
+    prove(source, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("ort_library")
+def test_given_tokens_are_used(tmp_path: Path) -> None:
+    report = prove(EXPORTS[0].path, tmp_path, tokens=np.arange(10))
+    assert report.cases[0].tokens == 10
+
+
+@pytest.mark.usefixtures("ort_library")
+@pytest.mark.parametrize(("attribute", "wrong"), [("scale", 0.2), ("softcap", 1.0)])
+def test_a_wrong_rewrite_is_caught(attribute: str, wrong: float, tmp_path: Path) -> None:
+    result = normalise(load_model(EXPORTS[0].path))
+    file = save_model(result.model, tmp_path)
+    proto = onnx.load(file)
+    node = next(node for node in proto.graph.node if node.op_type == "MiniCacheAttention")
+    kept = [item for item in node.attribute if item.name != attribute]
+    del node.attribute[:]
+    node.attribute.extend([*kept, onnx.helper.make_attribute(attribute, wrong)])
+    onnx.save(proto, file)
+    with pytest.raises(ParityError, match="batch 1: largest logit difference"):
+        check_parity(EXPORTS[0].path, tmp_path, "fp32")

@@ -1,0 +1,242 @@
+"""Runs the nodes of a group in ONNX Runtime, next to the reference, and compares every step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from minicache.exporter import schemas
+from minicache.plugins.reference import dequantise, run_group, tile_to_row, unpack_row
+from tests.helpers import Call, assert_close
+from tests.tolerances import (
+    ATTENTION,
+    CODE_SHARE,
+    CODE_STEPS,
+    FP16_TINY,
+    FP16_ULP,
+    SIMILARITY,
+)
+
+Array = np.ndarray
+State = dict[str, Array]
+
+
+def wait_for(slot: int, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Nodes that let layer ``slot`` depend on the attention below it, as it does in a real model.
+
+    ONNX Runtime orders nodes by data only, and the writer must come last. The past lengths get 0
+    times the size of that attention added.
+    """
+    node.input[3] = f"past_lengths_{slot}"
+    return [
+        helper.make_node("Size", [f"attention_{slot - 1}"], [f"size_{slot}"]),
+        helper.make_node("Cast", [f"size_{slot}"], [f"size32_{slot}"], to=TensorProto.INT32),
+        helper.make_node("Mul", [f"size32_{slot}", "zero"], [f"nothing_{slot}"]),
+        helper.make_node("Add", ["past_lengths", f"nothing_{slot}"], [node.input[3]]),
+    ]
+
+
+def group_model(attributes: dict[str, Any], dtype: Any, state: State) -> onnx.ModelProto:
+    """A model of the G nodes of one group, for these attributes, types and state shapes.
+
+    Dimensions that have no letter are unknown and unnamed, as they often are in a real model.
+    """
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs: dict[str, Any] = {}
+    nodes, outputs = [], []
+
+    def declare(name: str, kind: int, shape: list[Any]) -> str:
+        inputs[name] = helper.make_tensor_value_info(name, kind, shape)
+        return name
+
+    for slot in range(attributes["group_size"]):
+        full = schemas.attributes_with_defaults({**attributes, "group_slot": slot})
+        names = []
+        for name in schemas.input_names(full):
+            if name in ("query", "key", "value"):
+                names.append(declare(f"{name}_{slot}", element, ["B", "S", None]))
+            elif name[:2] in ("k_", "v_"):
+                names.append(f"{'key' if name[0] == 'k' else 'value'}_{name[2:]}")
+            elif name.endswith("_lengths"):
+                names.append(declare(name, TensorProto.INT32, ["B"]))
+            elif name == "attention_bias":
+                names.append(declare(name, element, [None, None, "S", None]))
+            elif name == "head_sink":
+                names.append(declare(name, element, [full["num_heads"]]))
+            else:
+                array = state[name.removeprefix("past_")]
+                kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+                names.append(declare(name, kind, ["B", *array.shape[1:]]))
+        results = [f"{n}_{slot}" if n == "attention" else n for n in schemas.output_names(full)]
+        given = {k: list(v) if isinstance(v, tuple) else v for k, v in full.items()}
+        given = {k: v for k, v in given.items() if v != []}
+        node = helper.make_node(schemas.OP_TYPE, names, results, f"layer_{slot}", **given)
+        node.domain = schemas.DOMAIN
+        if slot:
+            nodes += wait_for(slot, node)
+        nodes.append(node)
+        outputs.append(helper.make_tensor_value_info(results[0], element, ["B", "S", None]))
+    for name, array in state.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        shape = ["B", *array.shape[1:]]
+        outputs.append(helper.make_tensor_value_info(f"present_{name}", kind, shape))
+    zero = numpy_helper.from_array(np.int32(0), "zero")
+    graph = helper.make_graph(nodes, "group", list(inputs.values()), outputs, [zero])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(schemas.DOMAIN, schemas.VERSION)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def as_ort_value(array: Array) -> ort.OrtValue:
+    """An OrtValue on the array's own memory; bf16, which NumPy lacks, by its bits."""
+    if array.dtype.name == "bfloat16":
+        kind = TensorProto.BFLOAT16
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), kind)
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+class OrtGroup:
+    """A group in an ONNX Runtime session, with its state bound in place.
+
+    Attributes:
+        state: the arrays that the kernel updates, by state name.
+    """
+
+    def __init__(
+        self,
+        library: Path,
+        attributes: dict[str, Any],
+        state: State,
+        dtype: Any = np.float32,
+        threads: int = 1,
+        in_place: bool = True,
+    ) -> None:
+        self.attributes, self.in_place, self.dtype = attributes, in_place, np.dtype(dtype)
+        self.state = {name: array.copy() for name, array in state.items()}
+        options = ort.SessionOptions()
+        options.register_custom_ops_library(str(library))
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 4
+        model = group_model(attributes, dtype, state).SerializeToString()
+        self.session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.input_names = {value.name for value in self.session.get_inputs()}
+
+    def feeds(self, call: Call) -> State:
+        """The inputs of a call by graph name, without the state."""
+        arrays: State = {"past_lengths": call.past, "total_lengths": call.total}
+        for name, layers in (("query", call.queries), ("key", call.keys), ("value", call.values)):
+            arrays |= {f"{name}_{slot}": array for slot, array in enumerate(layers)}
+        if call.bias is not None:
+            arrays["attention_bias"] = call.bias
+        if call.sink is not None:
+            arrays["head_sink"] = call.sink
+        return arrays
+
+    def run(self, call: Call) -> list[Array]:
+        """Runs one call; returns the attention of every layer and updates ``state``."""
+        binding = self.session.io_binding()
+        held = []  # OrtValues share the arrays' memory: both must live until the run is over
+        for name, array in self.feeds(call).items():
+            held.append(as_ort_value(np.ascontiguousarray(array)))
+            binding.bind_ortvalue_input(name, held[-1])
+        after = self.state if self.in_place else {n: a.copy() for n, a in self.state.items()}
+        for name, array in self.state.items():
+            past = as_ort_value(array)
+            present = past if self.in_place else as_ort_value(after[name])
+            assert past.data_ptr() == array.ctypes.data, f"{name}: ONNX Runtime copied the state"
+            if f"past_{name}" in self.input_names:
+                binding.bind_ortvalue_input(f"past_{name}", past)
+            binding.bind_ortvalue_output(f"present_{name}", present)
+            held += [past, present]
+        outputs = [np.full(query.shape, np.nan, self.dtype) for query in call.queries]
+        for slot, array in enumerate(outputs):
+            held.append(as_ort_value(array))
+            binding.bind_ortvalue_output(f"attention_{slot}", held[-1])
+        self.session.run_with_iobinding(binding)
+        self.state = after
+        return outputs
+
+
+class Comparison:
+    """Runs kernel and reference side by side; each step starts from the kernel's state.
+
+    ``score_growth`` says how many times larger than usual the scores are: see ``ATTENTION``.
+    """
+
+    def __init__(self, kernel: OrtGroup, score_growth: float = 1.0) -> None:
+        self.kernel = kernel
+        self.tolerance = ATTENTION[kernel.dtype.name] * score_growth
+        self.codes = 0
+        self.differing = 0
+
+    def step(self, call: Call) -> list[Array]:
+        """Runs one call on both, compares outputs and every state, returns the kernel's output."""
+        attributes, before = self.kernel.attributes, self.kernel.state
+        expected, wanted = run_group(attributes, before, *call.arguments)
+        before = {name: array.copy() for name, array in before.items()}
+        actual = self.kernel.run(call)
+        where = f"past {call.past.tolist()} total {call.total.tolist()}"
+        for layer, (a, b) in enumerate(zip(actual, expected, strict=True)):
+            assert a.dtype == b.dtype == self.kernel.dtype
+            assert_close(a, b, self.tolerance, f"layer {layer} at {where}")
+        for row in range(len(call.past)):
+            mine, its = ({n: a[row] for n, a in s.items()} for s in (self.kernel.state, wanted))
+            self._compare_row(mine, its, f"row {row} after {where}", int(call.total[row]))
+        return actual
+
+    def finish(self) -> None:
+        """Checks over all steps that differing codes are rare."""
+        share = self.differing / max(self.codes, 1)
+        assert share <= CODE_SHARE, f"{self.differing} of {self.codes} code components differ"
+
+    def _compare_row(self, actual: State, expected: State, where: str, total: int) -> None:
+        attributes = self.kernel.attributes
+        for name in actual:
+            if name.startswith("exact") or name in ("retained_key", "retained_value"):
+                # The bytes, so that untouched poison counts: NaN must still be there.
+                a, b = (x[name].view(f"u{x[name].itemsize}") for x in (actual, expected))
+                np.testing.assert_array_equal(a, b, f"{name} of {where}")
+        if attributes["mode"] == "exact":
+            return
+        first = attributes["sinks"]
+        coded = slice(first, max(first, total - attributes["window"]))
+        for kind in ("key", "value"):
+            name = f"{kind}_magnitude"
+            a, b = (x[name][:, coded] for x in (actual, expected))
+            np.testing.assert_array_equal(np.signbit(a), np.signbit(b), f"sign of {name}, {where}")
+            a64, b64 = a.astype(np.float64), b.astype(np.float64)
+            assert (np.abs(a64 - b64) <= FP16_ULP * np.abs(b64) + FP16_TINY).all(), (name, where)
+            self._compare_codes(kind, actual, expected, coded, where)
+            # What no call has encoded keeps its poison.
+            later = slice(coded.stop, None)
+            a, b = (x[name][:, later].view(np.uint16) for x in (actual, expected))
+            np.testing.assert_array_equal(a, b, f"{name} beyond c1 of {where}")
+        if "retained_position" in actual:
+            a, b = actual["retained_position"], expected["retained_position"]
+            np.testing.assert_array_equal(a, b, f"retained_position of {where}")
+            a, b = (x["retained_similarity"][b >= 0] for x in (actual, expected))
+            np.testing.assert_allclose(a, b, atol=SIMILARITY, err_msg=f"similarity of {where}")
+            a, b = (x["similarity_range"] for x in (actual, expected))
+            np.testing.assert_allclose(a, b, atol=SIMILARITY, err_msg=f"range of {where}")
+
+    def _compare_codes(
+        self, kind: str, actual: State, expected: State, coded: slice, where: str
+    ) -> None:
+        attributes, name = self.kernel.attributes, f"{kind}_code"
+        bits = attributes[f"{kind}_bits"]
+        rows = [x[name] for x in (actual, expected)]
+        if attributes["code_layout"] == "tile":
+            rows = [tile_to_row(x, kind) for x in rows]
+        for beyond in (slice(coded.stop, None), slice(0, coded.start)):
+            np.testing.assert_array_equal(*(x[:, beyond] for x in rows), f"{name} of {where}")
+        used = bits[0] * bits[1] // 8
+        assert not rows[0][:, coded, used:].any(), f"{name} of {where}: padding is not zero"
+        a, b = (dequantise(unpack_row(x[:, coded], bits)[0], bits[0]) for x in rows)
+        limit = FP16_ULP * np.abs(b) + FP16_TINY if bits[0] == 16 else CODE_STEPS
+        assert (np.abs(a - b) <= limit).all(), f"{name} of {where}: more than one step apart"
+        self.codes += a.size
+        self.differing += int((a != b).sum())

@@ -1,0 +1,86 @@
+"""Stands in for an ``onnxruntime.InferenceSession``: the NumPy reference runs the graph.
+
+Session tests run with it where the op library is not built, and elsewhere compare the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from minicache.exporter import schemas
+from minicache.plugins.reference import run_node
+
+TYPES = {1: "tensor(float)", 10: "tensor(float16)"}
+
+
+class MiniCacheAttention(OpRun):
+    """The op, computed by the reference."""
+
+    op_domain = schemas.DOMAIN
+
+    def _run(self, *inputs: np.ndarray, **_: Any) -> tuple[np.ndarray, ...]:
+        attributes: dict[str, Any] = {}
+        for attribute in self.onnx_node.attribute:
+            value = onnx.helper.get_attribute_value(attribute)
+            attributes[attribute.name] = value.decode() if isinstance(value, bytes) else value
+        full = schemas.attributes_with_defaults(attributes)
+        outputs = run_node(full, dict(zip(schemas.input_names(full), inputs, strict=True)))
+        return tuple(outputs[name] for name in schemas.output_names(full))
+
+
+class ReferenceGraph:
+    """What ``runtime.binding`` needs of an inference session."""
+
+    def __init__(self, path: Path, threads: int | None, providers: Sequence[str]) -> None:
+        self._model = onnx.load(path)
+        self._evaluator = ReferenceEvaluator(self._model, new_ops=[MiniCacheAttention])
+        self.runs = 0
+
+    def get_inputs(self) -> list[SimpleNamespace]:
+        return [_described(value) for value in self._model.graph.input]
+
+    def get_outputs(self) -> list[SimpleNamespace]:
+        return [_described(value) for value in self._model.graph.output]
+
+    def get_providers(self) -> list[str]:
+        return ["CPUExecutionProvider"]
+
+    def io_binding(self) -> ReferenceBinding:
+        return ReferenceBinding()
+
+    def run_with_iobinding(self, binding: ReferenceBinding) -> None:
+        self.runs += 1
+        feeds = {name: value.numpy() for name, value in binding.inputs.items()}
+        results = self._evaluator.run(list(binding.outputs), feeds)
+        for value, result in zip(binding.outputs.values(), results, strict=True):
+            value.update_inplace(np.ascontiguousarray(result))
+
+
+class ReferenceBinding:
+    """What ``runtime.binding`` needs of an IOBinding."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, Any] = {}
+        self.outputs: dict[str, Any] = {}
+
+    def bind_ortvalue_input(self, name: str, value: Any) -> None:
+        self.inputs[name] = value
+
+    def bind_ortvalue_output(self, name: str, value: Any) -> None:
+        self.outputs[name] = value
+
+    def get_outputs(self) -> list[Any]:
+        return list(self.outputs.values())
+
+
+def _described(value: onnx.ValueInfoProto) -> SimpleNamespace:
+    kind = value.type.tensor_type.elem_type
+    return SimpleNamespace(name=value.name, type=TYPES.get(kind, "tensor"))

@@ -1,0 +1,57 @@
+"""What a session refuses, with a sentence that names the value found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minicache.runtime.errors import SessionError
+from tests.runtime.conftest import OpenTiny
+from tests.runtime.tiny_model import MAX_LENGTH, VOCABULARY
+
+
+@pytest.mark.parametrize(
+    ("ids", "lengths", "options", "message"),
+    [
+        ([1, 2], None, {}, r"shape \[2\]"),
+        (np.zeros((2, 3), int), None, {}, r"shape \[2, 3\]"),
+        (np.zeros((1, 0), int), None, {}, r"shape \[1, 0\]"),
+        ([[1, 2], [3]], None, {}, "not rectangular"),
+        ([[0.5]], None, {}, "float64"),
+        ([[True]], None, {}, "bool"),
+        ([[3, 256]], None, {}, r"input_ids\[0, 1\] is 256; the vocabulary ends at 255"),
+        ([[-1]], None, {}, "is -1"),
+        ([[1, 2]], [3], {}, r"lengths\[0\] is 3"),
+        ([[1, 2]], [-1], {}, r"lengths\[0\] is -1"),
+        ([[1, 2]], 2, {}, r"shape \[\]"),
+        ([[1, 2]], [1.0], {}, "float64"),
+        ([[1]], None, {"logits": "first"}, "first"),
+        ([[1]], None, {"out": np.empty((1, 1, 5), np.float32)}, r"\[1, 1, 5\]"),
+        ([[1]], None, {"out": np.empty((1, 1, VOCABULARY))}, "float64"),
+    ],
+)
+def test_wrong_inputs_are_refused(
+    open_tiny: OpenTiny, ids: Any, lengths: Any, options: dict[str, Any], message: str
+) -> None:
+    session = open_tiny()
+    with pytest.raises(SessionError, match=message):
+        session.forward(ids, lengths, **options)
+    assert session.lengths.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"max_sequence_length": 0}, "max_sequence_length is 0"),
+        ({"max_sequence_length": MAX_LENGTH + 1}, f"up to {MAX_LENGTH}"),
+        ({"threads": 0}, "threads is 0"),
+    ],
+)
+def test_wrong_sizes_are_refused(
+    open_tiny: OpenTiny, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SessionError, match=message):
+        open_tiny("exact", **options)
