@@ -81,9 +81,14 @@ def main() -> None:
     for name, measured in times.items():
         wall, cpu = (statistics.median(values) for values in zip(*measured, strict=True))
         first = first or (wall, cpu)
-        print(f"{name:28} {1e3 * wall:9.2f} {1e3 * cpu:9.2f} {first[0] / wall:15.2f} {first[1] / cpu:14.2f}")
-        result[name] = {"wall_ms": 1e3 * wall, "cpu_ms": 1e3 * cpu, "wall_ratio": first[0] / wall,
-                        "cpu_ratio": first[1] / cpu}  # fmt: skip
+        ratios = first[0] / wall, first[1] / cpu
+        print(f"{name:28} {1e3 * wall:9.2f} {1e3 * cpu:9.2f} {ratios[0]:15.2f} {ratios[1]:14.2f}")
+        result[name] = {
+            "wall_ms": 1e3 * wall,
+            "cpu_ms": 1e3 * cpu,
+            "wall_ratio": ratios[0],
+            "cpu_ratio": ratios[1],
+        }
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
 

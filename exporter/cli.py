@@ -29,7 +29,9 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``minicache`` with all sub-commands."""
-    parser = _Parser(prog="minicache", description=__doc__ and __doc__.splitlines()[0], epilog=_EPILOG)
+    parser = _Parser(
+        prog="minicache", description=__doc__ and __doc__.splitlines()[0], epilog=_EPILOG
+    )
     version = importlib.metadata.version("minicache-onnx")
     parser.add_argument("--version", action="version", version=f"minicache-onnx {version}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)

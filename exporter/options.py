@@ -1,4 +1,4 @@
-"""What a user may ask of an export, as one value; the command line fills it, Python code may too."""
+"""What a user may ask of an export, as one value that the command line or Python code fills."""
 
 from __future__ import annotations
 

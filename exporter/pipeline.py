@@ -77,8 +77,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         step.advance()
     if normalised.dtype not in target.dtypes:
         raise UnsupportedModelError(
-            f"the model is {normalised.dtype}, target {target.name} runs {', '.join(target.dtypes)}; "
-            "export it in one of these"
+            f"the model is {normalised.dtype}, target {target.name} runs "
+            f"{', '.join(target.dtypes)}; export it in one of these"
         )
     capacity = _capacity(options, model)
     plan = options.make_plan(list(normalised.layers), capacity)

@@ -7,7 +7,7 @@ manifest, and read by ``passes/apply_plan.py``.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from minicache.exporter import schemas
@@ -26,7 +26,7 @@ class Group:
     code_bits: int = 16
     slerp_t: float = 0.6
     magnitude: str = "own"
-    retention: Retention = Retention()
+    retention: Retention = field(default_factory=Retention)
 
     def __post_init__(self) -> None:
         if self.mode == "exact" and len(self.layers) != 1:

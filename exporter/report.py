@@ -1,4 +1,4 @@
-"""``report.json``: what was done to the model, what it saves and what it costs, in plain numbers."""
+"""``report.json``: what was done to the model, what it saves and what it costs."""
 
 from __future__ import annotations
 
@@ -77,18 +77,24 @@ def _size(size: CacheSize) -> dict[str, Any]:
 def verdict(evaluation: EvaluationResult | None, *, lossy: bool) -> str:
     """One sentence on the quality of the export."""
     if not lossy:
-        return "Every token is stored exactly: the exported model computes what the original computes."
-    if evaluation is None:
+        return (
+            "Every token is stored exactly: the exported model computes what the original computes."
+        )
+    if evaluation is None or evaluation.perplexity_ratio is None:
         return "The loss was not measured (verification was left out): measure it before use."
     ratio = evaluation.perplexity_ratio
-    change = f"perplexity {evaluation.perplexity_original:.2f} -> {evaluation.perplexity_exported:.2f}"
+    change = (
+        f"perplexity {evaluation.perplexity_original:.2f} -> {evaluation.perplexity_exported:.2f}"
+    )
     if ratio <= NOTICEABLE_RATIO:
         return f"Held-out text: {change} (x {ratio:.3f}), within 1 % of the original."
     if ratio <= 1.1:
         return f"Held-out text: {change} (x {ratio:.3f}): a small but measurable loss."
     return (
-        f"WARNING: held-out text: {change} (x {ratio:.2f}): this model does not survive this merge. "
-        "Adjacent layers of today's models are not alike (see `minicache profile`); do not deploy it."
+        f"WARNING: held-out text: {change} (x {ratio:.2f}): this model does not survive this "
+        "merge. "
+        "Adjacent layers of today's models are not alike (see `minicache profile`): "
+        "do not deploy it."
     )
 
 
@@ -125,4 +131,4 @@ def print_report(content: dict[str, Any], folder: Path, console: Console) -> Non
         console.print(f"Note: {note}")
     style = "bold red" if content["verdict"].startswith("WARNING") else "bold"
     console.print(content["verdict"], style=style)
-    console.print(f"Wrote {folder}; run it: minicache generate {folder} --prompt \"...\"")
+    console.print(f'Wrote {folder}; run it: minicache generate {folder} --prompt "..."')

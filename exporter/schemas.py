@@ -35,7 +35,7 @@ CAPACITY_MULTIPLE = 16  # tokens: one key tile
 
 @dataclass(frozen=True)
 class Attribute:
-    """One node attribute: ``kind`` is ``int``, ``float``, ``string`` or ``ints``; None = required."""
+    """One node attribute: ``kind`` is int, float, string or ints; a default of None: required."""
 
     name: str
     kind: str
@@ -66,16 +66,24 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("value_bits", "ints", (), "segments of the value code, likewise"),
     Attribute("code_layout", "string", "row", "row | tile: how codes lie in memory"),
     Attribute("slerp_t", "float", 0.6, "SLERP parameter t of the paper (Eq. 3)"),
-    Attribute("magnitude", "string", "own", "own | upper | blended: which magnitude restores a layer"),
+    Attribute(
+        "magnitude", "string", "own", "own | upper | blended: which magnitude restores a layer"
+    ),
     Attribute("retention", "string", "none", "none | threshold | minmax | budget"),
-    Attribute("retention_threshold", "float", 0.9, "threshold: retain where the cosine is below it"),
+    Attribute(
+        "retention_threshold", "float", 0.9, "threshold: retain where the cosine is below it"
+    ),
     Attribute("retention_gamma", "float", 0.05, "minmax: the paper's gamma"),
     Attribute("retention_scope", "string", "mean", "mean | any-head: how heads vote on a token"),
     Attribute("window", "int", 64, "recent tokens W that stay exact"),
     Attribute("sinks", "int", 4, "first tokens N that stay exact"),
     Attribute("ring_slots", "int", 128, "slots of the ring of recent tokens: W + rewind slack X"),
-    Attribute("segment_length", "int", 0, "subspace: keys are coded relative to segments of L; 0 off"),
-    Attribute("rotary_interleaved", "int", 0, "subspace: RoPE pairs are (2i, 2i+1), not (i, i+n/2)"),
+    Attribute(
+        "segment_length", "int", 0, "subspace: keys are coded relative to segments of L; 0 off"
+    ),
+    Attribute(
+        "rotary_interleaved", "int", 0, "subspace: RoPE pairs are (2i, 2i+1), not (i, i+n/2)"
+    ),
     Attribute("scale", "float", 0.0, "score scale; 0 means 1/sqrt(D)"),
     Attribute("softcap", "float", 0.0, "scores become softcap*tanh(score/softcap); 0 off"),
     Attribute("local_window_size", "int", 0, "sliding window: visible iff 0 <= i-j < it; 0 off"),
@@ -95,7 +103,9 @@ INPUTS: tuple[Tensor, ...] = (
     Tensor("attention_bias", "T", "[B or 1, H, S, C]", "has_bias", "added to the scaled scores"),
     Tensor("head_sink", "T", "[H]", "has_sink", "a logit per head that joins the softmax sum"),
     Tensor("key_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "U of the keys, transposed"),
-    Tensor("value_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "U of the values, transposed"),
+    Tensor(
+        "value_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "U of the values, transposed"
+    ),
     Tensor("rope_frequencies", "fp32", "[D_rot/2]", "segmented", "angle per position and pair"),
     Tensor("key_encoder", "fp32|fp16", "[Hc, R, G*(Hk/Hc)*D]", "encodes", "E of the keys"),
     Tensor("key_step", "fp32", "[Hc, R]", "encodes", "quantisation step per key component"),
@@ -107,7 +117,9 @@ INPUTS: tuple[Tensor, ...] = (
 # returns them in the same order, named present_minicache.{g}.NAME and bound to the same memory.
 STATES: tuple[Tensor, ...] = (
     Tensor("key_code", "int8", "[B, Hc, C, key bytes]", "coded", "raw bytes of the key codes"),
-    Tensor("value_code", "int8", "[B, Hc, C, value bytes]", "coded", "raw bytes of the value codes"),
+    Tensor(
+        "value_code", "int8", "[B, Hc, C, value bytes]", "coded", "raw bytes of the value codes"
+    ),
     Tensor("key_magnitude", "fp16", "[B, Hc, C, G or 1]", "coded", "sign bit: token is retained"),
     Tensor("value_magnitude", "fp16", "[B, Hc, C, G or 1]", "coded", "sign bit: token is retained"),
     Tensor("exact_key", "T|fp16", "[B, G, Hk, slots, D]", "always", "sinks, then the ring"),

@@ -44,8 +44,11 @@ def cache_size(manifest: Manifest, context: int, batch: int = 1) -> CacheSize:
     """Sizes at ``context`` tokens (rounded up to whole key tiles, as sessions do)."""
     capacity = round_capacity(context)
     resident = sum(
-        math.prod(resolve_shape(tensor, manifest, batch, capacity)) * np.dtype(tensor.dtype).itemsize
+        math.prod(resolve_shape(tensor, manifest, batch, capacity))
+        * np.dtype(tensor.dtype).itemsize
         for tensor in manifest.state
     )
-    elements = 2 * manifest.num_layers * manifest.num_kv_heads * manifest.head_dim * capacity * batch
+    elements = (
+        2 * manifest.num_layers * manifest.num_kv_heads * manifest.head_dim * capacity * batch
+    )
     return CacheSize(context, resident, 2 * elements, _ELEMENT_BYTES[manifest.dtype] * elements)

@@ -24,7 +24,8 @@ def ort_library_path() -> Path:
         path = Path(override)
         if not path.is_file():
             raise MissingDependencyError(
-                f"MINICACHE_ORT_LIBRARY names {override!r}, which is not a file; unset it or correct it"
+                f"MINICACHE_ORT_LIBRARY names {override!r}, which is not a file; "
+                "unset it or correct it"
             )
         return path
     # A data-only namespace portion: the same look-up works in a wheel and in an editable install.

@@ -86,26 +86,25 @@ class Cache:
         self.capacity = capacity
         self.states = {state.past: state for state in manifest.state}
         self.arrays: dict[str, npt.NDArray[Any]] = {}
-        shapes = {
-            state.past: resolve_shape(state, manifest, batch_size, capacity)
-            for state in manifest.state
-        }
+        for state in manifest.state:
+            shape = resolve_shape(state, manifest, batch_size, capacity)
+            self.arrays[state.past] = self._allocate(state, shape)
+        self.clear()
+
+    def _allocate(self, state: StateTensor, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         try:
-            for past, shape in shapes.items():
-                dtype = self.states[past].dtype
-                self.arrays[past] = aligned_zeros(shape, STORAGE.get(dtype, dtype))
+            return aligned_zeros(shape, STORAGE.get(state.dtype, state.dtype))
         except TypeError as error:
             raise PackageError(
-                f"the manifest gives {past!r} the type {dtype!r}, which this version does not know "
-                f"({error}); export again"
+                f"the manifest gives {state.past!r} the type {state.dtype!r}, which this version "
+                f"does not know ({error}); export again"
             ) from error
         except MemoryError as error:
             raise SessionError(
-                f"the cache of {batch_size} row(s) x {capacity} tokens does not fit into memory "
-                f"(refused at {past!r}, shape {list(shapes[past])}); "
+                f"the cache of {self.batch_size} row(s) x {self.capacity} tokens does not fit into "
+                f"memory (refused at {state.past!r}, shape {list(shape)}); "
                 "give a smaller max_sequence_length or batch_size"
             ) from error
-        self.clear()
 
     def clear(self) -> None:
         """Empties the cache.

@@ -28,9 +28,11 @@ class Original(Protocol):
 
     def reset(self) -> None:
         """Empties the cache."""
+        ...
 
     def forward(self, input_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Appends tokens [1, S] and returns their logits [1, S, V]."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -178,9 +180,10 @@ def _prefill_original(original: Original, ids: npt.NDArray[np.int64]) -> npt.NDA
     """Reads tokens [S] into the original's empty cache; returns the last one's logits [1, V]."""
     original.reset()
     # It computes logits for every token: pieces keep S x V small.
-    for start in range(0, len(ids), PIECE):
-        logits = original.forward(ids[None, start : start + PIECE])
-    return logits[0, -1:]
+    last = max(len(ids) - PIECE, 0)
+    for start in range(0, last, PIECE):
+        original.forward(ids[None, start : min(start + PIECE, last)])
+    return original.forward(ids[None, last:])[0, -1:]
 
 
 def _score(

@@ -179,7 +179,8 @@ def _steps(
     matcher: StopMatcher,
     progress: Callable[[int], None] | None,
 ) -> Iterator[GeneratedToken]:
-    stats = session.last_stats = GenerationStats(len(ids), session.cache_bytes)
+    stats = GenerationStats(len(ids), session.cache_bytes)
+    session.last_stats = stats
     decoder = IncrementalDecoder(session.tokenizer, ids) if session.has_tokenizer else None
     eos = frozenset(session.manifest.eos_token_ids)
     session.reset()

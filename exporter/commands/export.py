@@ -33,8 +33,12 @@ def add_export_parser(subparsers: Any) -> None:
         metavar="C",
         help="largest number of tokens per sequence; None takes the model's own limit",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing output folder")
-    parser.add_argument("--quiet", action="store_true", help="no progress, no report on the terminal")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an existing output folder"
+    )
+    parser.add_argument(
+        "--quiet", action="store_true", help="no progress, no report on the terminal"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     _add_paper_options(parser, default)
     _add_verify_options(parser, default)

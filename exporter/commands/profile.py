@@ -1,4 +1,4 @@
-"""``minicache profile``: how alike adjacent layers' keys and values are, and what modes would lose."""
+"""``minicache profile``: how alike adjacent layers are, and what each mode would lose."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ def attention_nodes(model: ir.Model) -> list[ir.Node]:
 
 def attributes_of(node: ir.Node) -> dict[str, object]:
     """All attributes of an attention node, defaults filled in."""
-    return schemas.attributes_with_defaults({name: attr.value for name, attr in node.attributes.items()})
+    return schemas.attributes_with_defaults(
+        {name: attr.value for name, attr in node.attributes.items()}
+    )
 
 
 class ApplyPlanPass(ir.passes.InPlacePass):
@@ -96,9 +98,9 @@ class ApplyPlanPass(ir.passes.InPlacePass):
                 node.attributes[name] = _attribute(name, value)
         writer = attributes_of(nodes[-1])
         # Sharing one full-precision ring in fp16 halves it; exact layers keep the model's type.
-        model_dtype = nodes[0].inputs[0].dtype
-        assert model_dtype is not None
-        exact_dtype = model_dtype if group.mode == "exact" else ir.DataType.FLOAT16
+        query = nodes[0].inputs[0]
+        assert query is not None and query.dtype is not None
+        exact_dtype = query.dtype if group.mode == "exact" else ir.DataType.FLOAT16
         io = StateIo(index, writer, exact_dtype)
         if group.retention.policy != "none" and group.mode != "exact":
             self.retained_fractions[io.retained_symbol] = group.retention.capacity

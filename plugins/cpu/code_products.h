@@ -19,9 +19,9 @@ static inline __attribute__((always_inline)) void ForComponents(const CodeSegmen
   } else {
     using B = Bits<kBits>;
     const int span = s.count / B::kPlanes;
-#pragma GCC unroll 4
+    MINICACHE_UNROLL
     for (int i = 0; i < 4; i++) {
-#pragma GCC unroll 4
+      MINICACHE_UNROLL
       for (int p = 0; p < B::kPlanes; p++) {
         use(i, s.first_component + 4 * group + i + p * span, MidRise<kBits>(x, 8 * i + kBits * p));
       }
@@ -34,6 +34,7 @@ template <int kBits, int kRows>
 static inline void AddKeyScores(const CodeSegment& s, const char* tile, const float* q,
                                 int64_t q_stride, float* scores) {
   Floats sums[kRows][2];  // two chains hide the latency of the additions
+  MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
     sums[r][0] = Load(scores + r * kBlockTokens);
     sums[r][1] = Floats{};
@@ -43,9 +44,11 @@ static inline void AddKeyScores(const CodeSegment& s, const char* tile, const fl
   for (int group = 0; group < groups; group++) {
     const Words x = LoadWords(bytes + group * 64);
     ForComponents<kBits>(s, group, x, [&](int i, int c, Floats v) __attribute__((always_inline)) {
+      MINICACHE_UNROLL
       for (int r = 0; r < kRows; r++) sums[r][i & 1] += Set(q[r * q_stride + c]) * v;
     });
   }
+  MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) Store(scores + r * kBlockTokens, sums[r][0] + sums[r][1]);
 }
 
@@ -54,6 +57,7 @@ static inline void ScoreRows(const CodeFormat& f, const CodeBlock& block, const 
                              int64_t q_stride, float* scores) {
   for (int t = block.begin / kLanes * kLanes; t < block.end; t += kLanes) {
     const char* tile = block.data + (int64_t)(t / 16 * 16) * f.bytes + t % 16 * 4;
+    MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) Store(scores + r * kBlockTokens + t, Floats{});
     for (int i = 0; i < f.segment_count; i++) {
       const CodeSegment& s = f.segments[i];
@@ -112,27 +116,36 @@ template <int kBits, int kRows>
 static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, const CodeBlock& block,
                                  int lane0, const float* p, float* out, int64_t out_stride) {
   using B = Bits<kBits>;
-  Floats sums[kRows][B::kPlanes][2] = {};
+  Floats sums[kRows][B::kPlanes][2];
+  MINICACHE_UNROLL
+  for (int r = 0; r < kRows; r++) {
+    MINICACHE_UNROLL
+    for (int plane = 0; plane < B::kPlanes; plane++) {
+      sums[r][plane][0] = sums[r][plane][1] = Floats{};
+    }
+  }
   for (int t0 = block.begin / 4 * 4; t0 < block.end; t0 += 4) {
     const char* quad = block.data + (int64_t)t0 * f.bytes + s.first_byte * 4;
     if constexpr (kBits == 16) {
       Floats v[4];
       LoadHalfQuad(quad + lane0 * 8, v);
-#pragma GCC unroll 4
+      MINICACHE_UNROLL
       for (int t = 0; t < 4; t++) {
         // Never-written halves may be NaN, which a weight of zero does not undo.
         if (t0 + t < block.begin || t0 + t >= block.end) v[t] = Floats{};
+        MINICACHE_UNROLL
         for (int r = 0; r < kRows; r++) {
           sums[r][0][t & 1] += Set(p[r * kBlockTokens + t0 + t]) * v[t];
         }
       }
     } else {
       const Words x = LoadWords(quad + lane0 * 4);
-#pragma GCC unroll 4
+      MINICACHE_UNROLL
       for (int t = 0; t < 4; t++) {
-#pragma GCC unroll 4
+        MINICACHE_UNROLL
         for (int plane = 0; plane < B::kPlanes; plane++) {
           const Floats v = MidRise<kBits>(x, 8 * t + kBits * plane);
+          MINICACHE_UNROLL
           for (int r = 0; r < kRows; r++) {
             sums[r][plane][t & 1] += Set(p[r * kBlockTokens + t0 + t]) * v;
           }
@@ -141,7 +154,9 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
     }
   }
   const int span = s.count / B::kPlanes;
+  MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
+    MINICACHE_UNROLL
     for (int plane = 0; plane < B::kPlanes; plane++) {
       float* target = out + r * out_stride + s.first_component + plane * span + lane0;
       const Floats sum = sums[r][plane][0] + sums[r][plane][1];

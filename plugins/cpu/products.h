@@ -18,18 +18,25 @@ template <class E, int kRows, int kVectors>
 static inline void AddTile(const float* a, int64_t a_stride, const char* b, int64_t b_stride,
                            int64_t depth, float* c, int64_t c_stride) {
   Floats sums[kRows][kVectors];
+  MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
+    MINICACHE_UNROLL
     for (int v = 0; v < kVectors; v++) sums[r][v] = Load(c + r * c_stride + v * kLanes);
   }
   for (int64_t k = 0; k < depth; k++) {
     Floats x[kVectors];
+    MINICACHE_UNROLL
     for (int v = 0; v < kVectors; v++) x[v] = E::Lanes(b + k * b_stride + v * kLanes * E::kBytes);
+    MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) {
       const Floats w = Set(a[r * a_stride + k]);
+      MINICACHE_UNROLL
       for (int v = 0; v < kVectors; v++) sums[r][v] += w * x[v];
     }
   }
+  MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
+    MINICACHE_UNROLL
     for (int v = 0; v < kVectors; v++) Store(c + r * c_stride + v * kLanes, sums[r][v]);
   }
 }
@@ -102,15 +109,24 @@ static inline void StoreSums(Floats a, Floats b, Floats c, Floats d, float* targ
 template <class E, int kRows, int kTokens>
 static inline void DotTile(const float* q, int64_t q_stride, const char* k, int64_t k_stride,
                            int64_t depth, float* s, int64_t s_stride) {
-  Floats sums[kRows][kTokens] = {};
+  Floats sums[kRows][kTokens];
+  MINICACHE_UNROLL
+  for (int r = 0; r < kRows; r++) {
+    MINICACHE_UNROLL
+    for (int t = 0; t < kTokens; t++) sums[r][t] = Floats{};
+  }
   for (int64_t d = 0; d < depth; d += kLanes) {
     Floats x[kTokens];
+    MINICACHE_UNROLL
     for (int t = 0; t < kTokens; t++) x[t] = E::Lanes(k + t * k_stride + d * E::kBytes);
+    MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) {
       const Floats w = Load(q + r * q_stride + d);
+      MINICACHE_UNROLL
       for (int t = 0; t < kTokens; t++) sums[r][t] += w * x[t];
     }
   }
+  MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
     if constexpr (kTokens == 4) {
       StoreSums(sums[r][0], sums[r][1], sums[r][2], sums[r][3], s + r * s_stride);

@@ -11,6 +11,9 @@
 #include <immintrin.h>
 #endif
 
+// On loops over accumulators: only unrolled early do these live in registers alone.
+#define MINICACHE_UNROLL _Pragma("GCC unroll 16")
+
 namespace minicache {
 namespace MINICACHE_ISA {
 

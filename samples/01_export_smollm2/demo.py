@@ -33,7 +33,8 @@ console = Console()
 def run(*command: str | Path, capture: bool = False) -> str:
     """Prints and runs a command; a failure ends the demo with its exit code."""
     words = [str(word) for word in command]
-    console.print(f"\n[bold]$ {shlex.join(shorten(word) for word in words)}[/bold]", highlight=False)
+    shown = shlex.join(shorten(word) for word in words)
+    console.print(f"\n[bold]$ {shown}[/bold]", highlight=False)
     result = subprocess.run(words, text=True, stdout=subprocess.PIPE if capture else None)
     if result.returncode:
         sys.exit(result.returncode)
@@ -81,9 +82,9 @@ def main() -> None:
     console.print(comparison(results))
     worst = max(result["perplexity_ratio"] for result in results.values())
     console.print(
-        f"The paper's merge multiplies this model's perplexity by up to {worst:.1f}: adjacent layers "
-        "of today's models are not alike. It is there to be studied, not deployed; exact mode is the "
-        "default."
+        f"The paper's merge multiplies this model's perplexity by up to {worst:.1f}: adjacent "
+        "layers of today's models are not alike. It is there to be studied, not deployed; exact "
+        "mode is the default."
     )
     console.print(f"Done in {time.monotonic() - started:.0f} s. The folders are in {exact.parent}.")
 

@@ -36,7 +36,7 @@ CAUSES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"MemoryError|Cannot allocate memory|std::bad_alloc|DefaultCPUAllocator",
-        "the memory is not enough: the export needs about 4 GB",
+        "the memory is not enough: the export needs about 3 GB",
     ),
 )
 

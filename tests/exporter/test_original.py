@@ -46,7 +46,7 @@ def test_another_batch_needs_a_reset() -> None:
 
 def test_token_out_of_range_is_one_sentence() -> None:
     model = OriginalModel(EXPORTS[0].path)
-    with pytest.raises(SessionError, match="1 tokens after 0: .*out of data bounds"):
+    with pytest.raises(SessionError, match=r"1 tokens after 0: .*out of data bounds"):
         model.forward(np.array([[10**6]]))
 
 

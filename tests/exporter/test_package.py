@@ -34,7 +34,7 @@ def test_an_existing_folder_is_refused_and_untouched(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("keep")
     with (
-        pytest.raises(OutputError, match="exists already.*--overwrite"),
+        pytest.raises(OutputError, match=r"exists already.*--overwrite"),
         staging_folder(tmp_path / "out", overwrite=False, bytes_needed=0),
     ):
         pass

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minicache.runtime import cache
 from minicache.runtime.errors import SessionError
 from tests.runtime.conftest import OpenTiny
 from tests.runtime.tiny_model import MAX_LENGTH, VOCABULARY
@@ -55,3 +56,14 @@ def test_wrong_sizes_are_refused(
 ) -> None:
     with pytest.raises(SessionError, match=message):
         open_tiny("exact", **options)
+
+
+def test_a_cache_beyond_memory_is_refused(
+    open_tiny: OpenTiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(cache, "aligned_zeros", refuse)
+    with pytest.raises(SessionError, match=r"1 row\(s\) x 160 tokens does not fit into memory"):
+        open_tiny()
