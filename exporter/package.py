@@ -27,6 +27,20 @@ SIDE_FILES = (
 )
 
 
+def check_output(output: Path, *, overwrite: bool) -> None:
+    """Refuses an output that would replace something; worth asking before any long work.
+
+    Raises:
+        OutputError: ``output`` is a file, or a folder with content that may not be overwritten.
+    """
+    if output.exists() and not output.is_dir():
+        raise OutputError(f"output {str(output)!r} is a file; name a folder with -o")
+    if output.exists() and any(output.iterdir()) and not overwrite:
+        raise OutputError(
+            f"output folder {str(output)!r} exists already; name another one or add --overwrite"
+        )
+
+
 @contextmanager
 def staging_folder(output: Path, *, overwrite: bool, bytes_needed: int) -> Iterator[Path]:
     """Yields a folder beside ``output`` that takes its name when the block ends well.
@@ -41,13 +55,8 @@ def staging_folder(output: Path, *, overwrite: bool, bytes_needed: int) -> Itera
     Raises:
         OutputError: ``output`` exists, its parent cannot be written, or the disk is too small.
     """
+    check_output(output, overwrite=overwrite)
     output = Path(os.path.abspath(output))
-    if output.exists() and not output.is_dir():
-        raise OutputError(f"output {str(output)!r} is a file; name a folder with -o")
-    if output.exists() and any(output.iterdir()) and not overwrite:
-        raise OutputError(
-            f"output folder {str(output)!r} exists already; name another one or add --overwrite"
-        )
     staging = output.with_name(f".{output.name}.partial-{os.getpid()}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -70,6 +70,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     options = options or ExportOptions()
     started = time.monotonic()
     target = find_target(options.target)
+    package.check_output(output, overwrite=options.overwrite)
     model = io.find_model_file(model)
     with progress("reading the graph", total=1, quiet=options.quiet) as step:
         source = io.load_model(model)

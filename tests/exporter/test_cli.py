@@ -33,10 +33,12 @@ def run_export(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[
     return code, capsys.readouterr().err.strip()
 
 
-def assert_user_error(code: int, message: str, *words: str) -> None:
-    assert code == 2, message
+def assert_user_error(code: int, output: str, *words: str) -> None:
+    """The last line is the one sentence; lines before it only tell finished steps."""
+    assert code == 2, output
+    *steps, message = output.splitlines()
+    assert all("done in" in step or " of " in step for step in steps), output
     assert message.startswith("minicache: ")
-    assert len(message.splitlines()) == 1, message
     assert "Traceback" not in message
     for word in words:
         assert word in message, message

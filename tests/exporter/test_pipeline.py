@@ -61,7 +61,7 @@ def test_paper_mode_runs_and_saves_memory(
         logits = session.forward(ids)
         assert np.isfinite(logits).all()
         # 60 tokens, 2 sinks and 8 recent ones exact: 50 are coded.
-        for stats in session.retention_stats().values():
+        for stats in session.retention_stats():
             assert stats.n_retained + stats.n_merged == 50
 
 

@@ -100,6 +100,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"magnitude": "blended", "group_size": 3},
     {"group_size": 3, "key_bits": 4, "code_layout": "row"},
     {"group_size": 1},
+    {"group_size": 1, "retention": "threshold"},
     {"slerp_t": 0.5, "group_size": 4},
     {"key_head_permutation": (0, 1, 1, 0), "value_head_permutation": (1, 0, 0, 1),
      "retention": "budget"},
