@@ -100,7 +100,7 @@ def capture_key_values(
 def _open(file: Path) -> Any:
     ort = load_onnxruntime()
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # the exception says it all
     try:
         return ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises several unrelated classes

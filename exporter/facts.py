@@ -1,7 +1,8 @@
 """What the files beside a model say about it: ``config.json``, ``genai_config.json`` and others.
 
 A graph does not say where a context ends or which token ends a text; these files do. All of them
-are optional, and a file that is no JSON counts as absent: the graph stays the authority.
+are optional, and a file that is no JSON or a fact of the wrong type counts as absent: the graph
+stays the authority.
 """
 
 from __future__ import annotations
@@ -36,9 +37,19 @@ class ModelFacts:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return content if isinstance(content, dict) else {}
+    return _section(content)
+
+
+def _section(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _size(*values: Any) -> int | None:
+    """The first of the values that is a positive whole number."""
+    sizes = (v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0)
+    return next(sizes, None)
 
 
 def _ids(value: Any) -> tuple[int, ...]:
@@ -52,24 +63,27 @@ def read_facts(path: Path | str) -> ModelFacts:
     folder = path if path.is_dir() else path.parent
     config = _read(folder / "config.json")
     # Multimodal configurations nest the decoder's.
-    config = config | config.get("text_config", {})
-    genai = _read(folder / "genai_config.json").get("model", {})
-    decoder = genai.get("decoder", {})
+    config = config | _section(config.get("text_config"))
+    genai = _section(_read(folder / "genai_config.json").get("model"))
+    decoder = _section(genai.get("decoder"))
     generation = _read(folder / "generation_config.json")
-    heads, hidden = config.get("num_attention_heads"), config.get("hidden_size")
-    head_dim = config.get("head_dim") or decoder.get("head_size")
+    heads, hidden = _size(config.get("num_attention_heads")), _size(config.get("hidden_size"))
+    head_dim = _size(config.get("head_dim"), decoder.get("head_size"))
     if head_dim is None and heads and hidden:
         head_dim = hidden // heads
     eos = generation.get("eos_token_id", config.get("eos_token_id", genai.get("eos_token_id")))
     bos = _ids(
         generation.get("bos_token_id", config.get("bos_token_id", genai.get("bos_token_id")))
     )
-    positions = config.get("max_position_embeddings") or config.get("n_positions")
+    positions = (config.get("max_position_embeddings"), config.get("n_positions"))
+    model_type = config.get("model_type") or genai.get("type")
     return ModelFacts(
-        max_positions=positions or config.get("max_sequence_length") or genai.get("context_length"),
-        vocab_size=config.get("vocab_size") or genai.get("vocab_size"),
+        max_positions=_size(
+            *positions, config.get("max_sequence_length"), genai.get("context_length")
+        ),
+        vocab_size=_size(config.get("vocab_size"), genai.get("vocab_size")),
         head_dim=head_dim,
         eos_token_ids=_ids(eos),
         bos_token_id=bos[0] if bos else None,
-        model_type=config.get("model_type") or genai.get("type"),
+        model_type=model_type if isinstance(model_type, str) else None,
     )

@@ -7,11 +7,14 @@ into the output. The source is never written to.
 from __future__ import annotations
 
 import errno
+import os
+import warnings
 from pathlib import Path
 
 import google.protobuf.message  # type: ignore[import-untyped]
 import onnx_ir as ir
 
+from minicache.exporter.external import check_external_data, external_tensors, follow_links
 from minicache.exporter.facts import ModelFacts, read_facts
 from minicache.runtime.errors import ModelFileError, OutputError
 
@@ -47,6 +50,14 @@ def find_model_file(path: Path | str) -> Path:
         ModelFileError: nothing is there, or the folder holds no ``.onnx`` file or several.
     """
     path = Path(path)
+    try:
+        os.stat(path)
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise ModelFileError(
+            f"{str(path)!r} does not exist or cannot be read ({reason}); "
+            "give an .onnx file or its folder"
+        ) from error
     if path.is_dir():
         if (path / MODEL_NAME).is_file():
             return path / MODEL_NAME
@@ -57,8 +68,8 @@ def find_model_file(path: Path | str) -> Path:
         raise ModelFileError(
             f"{str(path)!r} is a folder with {names}, not one {MODEL_NAME}; give the .onnx file"
         )
-    if not path.exists():
-        raise ModelFileError(f"{str(path)!r} does not exist; give an .onnx file or its folder")
+    if not path.is_file():
+        raise ModelFileError(f"{str(path)!r} is not a file; give an .onnx file or its folder")
     return path
 
 
@@ -73,8 +84,10 @@ def load_model(path: Path | str) -> ir.Model:
     """
     file = find_model_file(path)
     try:
-        # Without "protobuf" the suffix would choose the format.
-        model = ir.load(file, format="protobuf")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what matters of a model is checked below
+            # Without "protobuf" the suffix would choose the format.
+            model = ir.load(file, format="protobuf")
     except google.protobuf.message.DecodeError as error:
         raise ModelFileError(
             f"{str(file)!r} ({file.stat().st_size} bytes) is not an ONNX model or is truncated; "
@@ -84,60 +97,52 @@ def load_model(path: Path | str) -> ir.Model:
         raise ModelFileError(f"{str(file)!r} cannot be read: {error.strerror}") from error
     except Exception as error:  # onnx_ir raises many kinds for malformed content
         raise ModelFileError(
-            f"{str(file)!r} is not a valid ONNX model ({type(error).__name__}: {error}); "
-            "export it again"
+            f"{str(file)!r} is not a valid ONNX model ({_cause(error)}); export it again"
         ) from error
     if not len(model.graph) or not model.opset_imports:
         raise ModelFileError(
             f"{str(file)!r} holds no ONNX graph (no nodes or no opset); is it the right file?"
         )
+    _check_names(model, file)
     check_external_data(model)
+    follow_links(model)
     model.meta[_PATH] = file
     return model
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason: onnx_ir wraps it once per level of the graph."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def _check_names(model: ir.Model, file: Path) -> None:
+    """Refuses a graph whose nodes do not fit together, as after a damaged copy.
+
+    Raises:
+        ModelFileError: a name is not text, or a node reads what nothing gives.
+    """
+    for node in model.graph.all_nodes():
+        names = [node.op_type, *(value.name for value in (*node.inputs, *node.outputs) if value)]
+        if any(isinstance(name, bytes) for name in names):  # protobuf gives what is not UTF-8 so
+            raise ModelFileError(
+                f"{str(file)!r} holds names that are not UTF-8 (node {node.name!r}); the file is "
+                "damaged: copy or export it again"
+            )
+        for value in node.inputs:
+            given = value is None or value.producer() is not None or value.is_initializer()
+            if value is not None and not given and not value.is_graph_input():
+                raise ModelFileError(
+                    f"{str(file)!r} is not a valid ONNX model: {node.op_type} {node.name!r} reads "
+                    f"{value.name!r}, which nothing gives; copy or export it again"
+                )
 
 
 def model_facts(model: ir.Model) -> ModelFacts:
     """What the files beside a model say, if ``load_model`` loaded it."""
     path = model.meta.get(_PATH)
     return ModelFacts() if path is None else read_facts(path)
-
-
-def external_tensors(model: ir.Model) -> list[ir.ExternalTensor]:
-    """Every tensor whose data lies in another file, subgraphs included."""
-    graphs = [model.graph]
-    graphs += [graph for graph in model.graph.subgraphs() if graph is not model.graph]
-    return [
-        value.const_value
-        for graph in graphs
-        for value in graph.initializers.values()
-        if isinstance(value.const_value, ir.ExternalTensor)
-    ]
-
-
-def check_external_data(model: ir.Model) -> None:
-    """Checks that every external tensor lies fully inside an existing file.
-
-    Raises:
-        ModelFileError: names the file and the first tensor that is not all there.
-    """
-    sizes: dict[Path, int] = {}
-    for tensor in external_tensors(model):
-        file = Path(tensor.path)
-        if file not in sizes:
-            if not file.is_file():
-                raise ModelFileError(
-                    f"External data file {str(file)!r} is missing (tensor {tensor.name!r} needs "
-                    "it); copy it beside the .onnx file under this name"
-                )
-            sizes[file] = file.stat().st_size
-        start = tensor.offset or 0
-        length = tensor.length if tensor.length is not None else tensor.nbytes
-        if length < tensor.nbytes or start < 0 or start + length > sizes[file]:
-            raise ModelFileError(
-                f"External data file {str(file)!r} has {sizes[file]} bytes, but tensor "
-                f"{tensor.name!r} needs bytes {start} to {start + max(length, tensor.nbytes)}; "
-                "the file is truncated or of another model: copy it again"
-            )
 
 
 def weight_bytes(model: ir.Model) -> int:

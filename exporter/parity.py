@@ -90,6 +90,7 @@ def check_parity(
     dtype: str,
     *,
     tokens: npt.NDArray[np.int64] | None = None,
+    steps: int = STEPS,
     seed: int = 0,
 ) -> ParityReport:
     """Compares an exact export with its original.
@@ -98,7 +99,8 @@ def check_parity(
         original: the original model, or its folder.
         exported: the exported folder; with a manifest the runtime's ``Session`` drives it.
         dtype: fp32, fp16 or bf16; chooses the tolerance.
-        tokens: int64 [N] to run on; None: random ones.
+        tokens: int64 [N] to run on, the last ``steps`` one by one; None: random ones.
+        steps: single decode steps after the prefill.
         seed: of the random tokens.
 
     Raises:
@@ -115,15 +117,14 @@ def check_parity(
     prefill = _prefill_length(graph)
     if tokens is None:
         rng = np.random.default_rng(seed)
-        tokens = rng.integers(0, reference.vocab_size, prefill + STEPS, dtype=np.int64)
-    row, prefill = tokens, max(1, len(tokens) - STEPS)
-    wanted = _stepwise(reference, row, prefill)
-    got = _run_rows(open_exported(exported, 1, len(row), unrounded=unrounded), [row], prefill)
+        tokens = rng.integers(0, reference.vocab_size, prefill + steps, dtype=np.int64)
+    row, steps = tokens, min(steps, len(tokens) // 4)
+    wanted = _stepwise(reference, row, len(row) - steps)
+    got = _run_rows(open_exported(exported, 1, len(row), unrounded=unrounded), [row], steps)
     report.cases.append(_compare("batch 1", wanted, got[0]))
     rows = [row, row[1 : 2 + len(row) // 2], row[2 : 3 + len(row) // 4]]
-    # The short rows end inside the prefill: while the first decodes, they have no new tokens.
     ragged = open_exported(exported, len(rows), len(row), unrounded=unrounded)
-    results = _run_rows(ragged, rows, prefill)
+    results = _run_rows(ragged, rows, steps)
     for index, (one, result) in enumerate(zip(rows, results, strict=True)):
         expected = wanted if index == 0 else reference.logits_of(one[None])[0]
         report.cases.append(_compare(f"ragged row {index}", expected, result))
@@ -154,22 +155,21 @@ def _stepwise(model: OriginalModel, row: npt.NDArray[np.int64], prefill: int) ->
 
 
 def _run_rows(
-    runner: ExactRunner, rows: Sequence[npt.NDArray[np.int64]], prefill: int
+    runner: ExactRunner, rows: Sequence[npt.NDArray[np.int64]], steps: int
 ) -> list[Logits]:
-    """Logits [len(row), V] of each row of a right-padded batch, prefilled and decoded."""
-    ends = [prefill, *range(prefill + 1, max(map(len, rows)) + 1)]
-    parts: list[list[Logits]] = [[] for _ in rows]
-    start = 0
-    for end in ends:
-        ids = np.zeros((len(rows), end - start), np.int64)
-        lengths = np.zeros(len(rows), np.int32)
-        for index, row in enumerate(rows):
-            piece = row[start:end]
-            ids[index, : len(piece)], lengths[index] = piece, len(piece)
-        logits = runner.forward(ids, lengths)
-        for index, count in enumerate(lengths):
-            parts[index].append(logits[index, :count])
-        start = end
+    """Logits [len(row), V] of each row: a right-padded prefill, then ``steps`` single tokens."""
+    prefills = np.array([len(row) - steps for row in rows], np.int32)
+    ids = np.zeros((len(rows), prefills.max()), np.int64)
+    for index, count in enumerate(prefills):
+        ids[index, :count] = rows[index][:count]
+    logits = runner.forward(ids, prefills)
+    parts = [[logits[index, :count]] for index, count in enumerate(prefills)]
+    ones = np.ones(len(rows), np.int32)
+    for step in range(steps):
+        token = np.array([[row[count + step]] for row, count in zip(rows, prefills, strict=True)])
+        logits = runner.forward(token, ones)
+        for index, part in enumerate(parts):
+            part.append(logits[index])
     return [np.concatenate(part) for part in parts]
 
 

@@ -74,56 +74,72 @@ void Score(const AttendTask& task, const BlockView& block, const Vectors& keys, 
 }
 
 template <class E>
-void AddVectors(const AttendTask& task, const BlockView& block, const Vectors& values, int64_t rows,
-                const Workspace& w) {
+void AddVectors(const AttendTask& task, const BlockView& block, const Vectors& values,
+                const char* ahead, int64_t rows, const Workspace& w) {
   AddProduct<E>(w.softmax.scores + block.begin, kBlockTokens,
                 values.data + block.begin * values.stride, values.stride, rows,
-                block.end - block.begin, values.width, w.softmax.output, task.padded_size);
+                block.end - block.begin, values.width, w.softmax.output, task.padded_size,
+                rows <= kFewRows ? ahead : nullptr);
 }
 
-void AddValues(const AttendTask& task, const BlockView& block, const Vectors& values, int64_t rows,
-               const Workspace& w) {
-  if (values.dtype == Dtype::kFloat32) return AddVectors<Float32>(task, block, values, rows, w);
-  if (values.dtype == Dtype::kFloat16) return AddVectors<Float16>(task, block, values, rows, w);
-  return AddVectors<Bfloat16>(task, block, values, rows, w);
+void AddValues(const AttendTask& task, const BlockView& block, const Vectors& values,
+               const char* ahead, int64_t rows, const Workspace& w) {
+  if (values.dtype == Dtype::kFloat32) {
+    return AddVectors<Float32>(task, block, values, ahead, rows, w);
+  }
+  if (values.dtype == Dtype::kFloat16) {
+    return AddVectors<Float16>(task, block, values, ahead, rows, w);
+  }
+  return AddVectors<Bfloat16>(task, block, values, ahead, rows, w);
 }
 
 void AttendVectors(const AttendTask& task, const BlockView& block, int64_t rows,
                    const Workspace& w) {
   const TokenRun& run = *block.run;
+  const int64_t at = block.first * run.stride, next = at + kBlockTokens * run.stride;
   const Vectors keys = ViewVectors(task, block, run.key, w.vectors);
-  Score(task, block, keys, run.value + block.first * run.stride, rows, w);
+  Score(task, block, keys, run.slots ? nullptr : run.value + at, rows, w);
   for (int64_t r = 0; r < rows; r++) WeighRow(task, block, nullptr, r, w.softmax);
-  AddValues(task, block, ViewVectors(task, block, run.value, w.vectors), rows, w);
+  const Vectors values = ViewVectors(task, block, run.value, w.vectors);
+  const bool more = block.first + block.end < run.end && !run.slots;
+  AddValues(task, block, values, more ? run.key + next : nullptr, rows, w);
+}
+
+void ScoreCodeBlock(const AttendTask& task, const BlockView& block, const CodeBlock& codes,
+                    const Ahead& ahead, int64_t rows, const Workspace& w) {
+  const CodeFormat& format = *task.key_format;
+  if (format.layout != Layout::kTile || !IsVectorisable(format)) {
+    Score(task, block, ViewCodes(task, format, false, codes, w.vectors), nullptr, rows, w);
+  } else if (rows <= kFewRows) {
+    ScoreCodes(format, codes, w.query, task.padded_size, rows, w.softmax.scores, ahead);
+  } else {
+    ReadKeysTransposed(format, codes, w.turned);
+    memset(w.softmax.scores, 0, (size_t)(rows * kBlockTokens) * sizeof(float));
+    AddProduct<Float32>(w.query, task.padded_size, (const char*)w.turned, kBlockTokens * 4, rows,
+                        format.components, kBlockTokens, w.softmax.scores, kBlockTokens);
+  }
 }
 
 void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows, const Workspace& w) {
+  const TokenRun& run = *block.run;
   const CodeFormat &keys = *task.key_format, &values = *task.value_format;
-  const CodeBlock key_block = {block.run->key + block.first * keys.bytes, block.begin, block.end};
-  const CodeBlock value_block = {block.run->value + block.first * values.bytes, block.begin,
-                                 block.end};
-  const bool few = rows <= kFewRows;
-  const bool tiled = keys.layout == Layout::kTile && IsVectorisable(keys);
-  if (few && tiled) {
-    ScoreCodes(keys, key_block, w.query, task.padded_size, rows, w.softmax.scores);
-  } else if (tiled) {
-    ReadKeysTransposed(keys, key_block, w.turned);
-    memset(w.softmax.scores, 0, (size_t)(rows * kBlockTokens) * sizeof(float));
-    AddProduct<Float32>(w.query, task.padded_size, (const char*)w.turned, kBlockTokens * 4, rows,
-                        keys.components, kBlockTokens, w.softmax.scores, kBlockTokens);
-  } else {
-    Score(task, block, ViewCodes(task, keys, false, key_block, w.vectors), value_block.data, rows,
-          w);
-  }
+  const char* key = run.key + block.first * keys.bytes;
+  const char* value = run.value + block.first * values.bytes;
+  const int64_t next = run.end - block.first - block.end;  // tokens of the next block
+  const int64_t next_count = next < kBlockTokens ? next : kBlockTokens;
+
+  ScoreCodeBlock(task, block, {key, block.begin, block.end},
+                 {value, (int64_t)block.end * values.bytes}, rows, w);
   TokenFactors factors;
   ReadMagnitudes(block, &factors);
-  for (int64_t r = 0; r < rows; r++) {
-    WeighRow(task, block, &factors, r, w.softmax);
-  }
-  if (few && values.layout == Layout::kTile && IsVectorisable(values)) {
-    AddCodedValues(values, value_block, w.softmax.scores, rows, w.softmax.output, task.padded_size);
+  for (int64_t r = 0; r < rows; r++) WeighRow(task, block, &factors, r, w.softmax);
+  const CodeBlock codes = {value, block.begin, block.end};
+  if (rows <= kFewRows && values.layout == Layout::kTile && IsVectorisable(values)) {
+    const Ahead ahead = {key + kBlockTokens * keys.bytes, next_count * keys.bytes};
+    AddCodedValues(values, codes, w.softmax.scores, rows, w.softmax.output, task.padded_size,
+                   ahead);
   } else {
-    AddValues(task, block, ViewCodes(task, values, true, value_block, w.vectors), rows, w);
+    AddValues(task, block, ViewCodes(task, values, true, codes, w.vectors), nullptr, rows, w);
   }
 }
 

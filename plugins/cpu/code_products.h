@@ -14,8 +14,10 @@ template <int kBits, class Use>
 static inline __attribute__((always_inline)) void ForComponents(const CodeSegment& s, int group,
                                                                 Words x, Use use) {
   if constexpr (kBits == 16) {
-    use(0, s.first_component + 2 * group, LowHalves(x));
-    use(1, s.first_component + 2 * group + 1, HalvesToFloats(x >> 16));
+    Floats low, high;
+    SplitHalves(x, &low, &high);
+    use(0, s.first_component + 2 * group, low);
+    use(1, s.first_component + 2 * group + 1, high);
   } else {
     using B = Bits<kBits>;
     const int span = s.count / B::kPlanes;
@@ -32,7 +34,7 @@ static inline __attribute__((always_inline)) void ForComponents(const CodeSegmen
 // s[r, t] += q[r] . key code t, for the kLanes tokens at `tile` (offset by 4 bytes per token).
 template <int kBits, int kRows>
 static inline void AddKeyScores(const CodeSegment& s, const char* tile, const float* q,
-                                int64_t q_stride, float* scores) {
+                                int64_t q_stride, float* scores, const Ahead& ahead, int64_t line) {
   Floats sums[kRows][2];  // two chains hide the latency of the additions
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
@@ -43,6 +45,7 @@ static inline void AddKeyScores(const CodeSegment& s, const char* tile, const fl
   const int groups = SegmentBytes(s) / 4;
   for (int group = 0; group < groups; group++) {
     const Words x = LoadWords(bytes + group * 64);
+    ahead.Fetch(line + group);
     ForComponents<kBits>(s, group, x, [&](int i, int c, Floats v) __attribute__((always_inline)) {
       MINICACHE_UNROLL
       for (int r = 0; r < kRows; r++) sums[r][i & 1] += Set(q[r * q_stride + c]) * v;
@@ -54,39 +57,40 @@ static inline void AddKeyScores(const CodeSegment& s, const char* tile, const fl
 
 template <int kRows>
 static inline void ScoreRows(const CodeFormat& f, const CodeBlock& block, const float* q,
-                             int64_t q_stride, float* scores) {
+                             int64_t q_stride, float* scores, const Ahead& ahead) {
   for (int t = block.begin / kLanes * kLanes; t < block.end; t += kLanes) {
     const char* tile = block.data + (int64_t)(t / 16 * 16) * f.bytes + t % 16 * 4;
     MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) Store(scores + r * kBlockTokens + t, Floats{});
     for (int i = 0; i < f.segment_count; i++) {
       const CodeSegment& s = f.segments[i];
-      if (s.bits == 16) AddKeyScores<16, kRows>(s, tile, q, q_stride, scores + t);
-      if (s.bits == 8) AddKeyScores<8, kRows>(s, tile, q, q_stride, scores + t);
-      if (s.bits == 4) AddKeyScores<4, kRows>(s, tile, q, q_stride, scores + t);
-      if (s.bits == 2) AddKeyScores<2, kRows>(s, tile, q, q_stride, scores + t);
+      const int64_t line = (int64_t)(t / kLanes) * (f.bytes / 4) + s.first_byte / 4;
+      if (s.bits == 16) AddKeyScores<16, kRows>(s, tile, q, q_stride, scores + t, ahead, line);
+      if (s.bits == 8) AddKeyScores<8, kRows>(s, tile, q, q_stride, scores + t, ahead, line);
+      if (s.bits == 4) AddKeyScores<4, kRows>(s, tile, q, q_stride, scores + t, ahead, line);
+      if (s.bits == 2) AddKeyScores<2, kRows>(s, tile, q, q_stride, scores + t, ahead, line);
     }
   }
 }
 
 // scores[r, t] = q[r] . key code t.
 static inline void ScoreCodes(const CodeFormat& f, const CodeBlock& block, const float* q,
-                              int64_t q_stride, int64_t rows, float* scores) {
-  for (int64_t r = 0; r < rows; r += kCodeRows) {
+                              int64_t q_stride, int64_t rows, float* scores, Ahead ahead) {
+  for (int64_t r = 0; r < rows; r += kCodeRows, ahead.bytes = 0) {
     const float* qr = q + r * q_stride;
     float* sr = scores + r * kBlockTokens;
     switch (rows - r) {
       case 1:
-        ScoreRows<1>(f, block, qr, q_stride, sr);
+        ScoreRows<1>(f, block, qr, q_stride, sr, ahead);
         break;
       case 2:
-        ScoreRows<2>(f, block, qr, q_stride, sr);
+        ScoreRows<2>(f, block, qr, q_stride, sr, ahead);
         break;
       case 3:
-        ScoreRows<3>(f, block, qr, q_stride, sr);
+        ScoreRows<3>(f, block, qr, q_stride, sr, ahead);
         break;
       default:
-        ScoreRows<4>(f, block, qr, q_stride, sr);
+        ScoreRows<4>(f, block, qr, q_stride, sr, ahead);
         break;
     }
   }
@@ -114,7 +118,8 @@ static inline void ReadKeysTransposed(const CodeFormat& f, const CodeBlock& bloc
 // out[r, c] += sum_t p[r, t] * value code t, for one run of kLanes bytes (16 bit: of components).
 template <int kBits, int kRows>
 static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, const CodeBlock& block,
-                                 int lane0, const float* p, float* out, int64_t out_stride) {
+                                 int lane0, const float* p, float* out, int64_t out_stride,
+                                 const Ahead& ahead) {
   using B = Bits<kBits>;
   Floats sums[kRows][B::kPlanes][2];
   MINICACHE_UNROLL
@@ -126,6 +131,9 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
   }
   for (int t0 = block.begin / 4 * 4; t0 < block.end; t0 += 4) {
     const char* quad = block.data + (int64_t)t0 * f.bytes + s.first_byte * 4;
+    const int64_t line = (int64_t)(lane0 / kLanes) * (kBlockTokens / 4) + t0 / 4;
+    ahead.Fetch(2 * line);
+    ahead.Fetch(2 * line + 1);
     if constexpr (kBits == 16) {
       Floats v[4];
       LoadHalfQuad(quad + lane0 * 8, v);
@@ -167,37 +175,37 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
 
 template <int kRows>
 static inline void AddValueRows(const CodeFormat& f, const CodeBlock& block, const float* p,
-                                float* out, int64_t stride) {
+                                float* out, int64_t stride, const Ahead& ahead) {
   for (int i = 0; i < f.segment_count; i++) {
     const CodeSegment& s = f.segments[i];
     const int lanes = s.bits == 16 ? s.count : SegmentBytes(s);
     for (int j = 0; j < lanes; j += kLanes) {
-      if (s.bits == 16) AddValueLanes<16, kRows>(f, s, block, j, p, out, stride);
-      if (s.bits == 8) AddValueLanes<8, kRows>(f, s, block, j, p, out, stride);
-      if (s.bits == 4) AddValueLanes<4, kRows>(f, s, block, j, p, out, stride);
-      if (s.bits == 2) AddValueLanes<2, kRows>(f, s, block, j, p, out, stride);
+      if (s.bits == 16) AddValueLanes<16, kRows>(f, s, block, j, p, out, stride, ahead);
+      if (s.bits == 8) AddValueLanes<8, kRows>(f, s, block, j, p, out, stride, ahead);
+      if (s.bits == 4) AddValueLanes<4, kRows>(f, s, block, j, p, out, stride, ahead);
+      if (s.bits == 2) AddValueLanes<2, kRows>(f, s, block, j, p, out, stride, ahead);
     }
   }
 }
 
 // out[r] += sum_t p[r, t] * value of code t.
 static inline void AddCodedValues(const CodeFormat& f, const CodeBlock& block, const float* p,
-                                  int64_t rows, float* out, int64_t stride) {
-  for (int64_t r = 0; r < rows; r += kCodeRows) {
+                                  int64_t rows, float* out, int64_t stride, Ahead ahead) {
+  for (int64_t r = 0; r < rows; r += kCodeRows, ahead.bytes = 0) {
     const float* pr = p + r * kBlockTokens;
     float* target = out + r * stride;
     switch (rows - r) {
       case 1:
-        AddValueRows<1>(f, block, pr, target, stride);
+        AddValueRows<1>(f, block, pr, target, stride, ahead);
         break;
       case 2:
-        AddValueRows<2>(f, block, pr, target, stride);
+        AddValueRows<2>(f, block, pr, target, stride, ahead);
         break;
       case 3:
-        AddValueRows<3>(f, block, pr, target, stride);
+        AddValueRows<3>(f, block, pr, target, stride, ahead);
         break;
       default:
-        AddValueRows<4>(f, block, pr, target, stride);
+        AddValueRows<4>(f, block, pr, target, stride, ahead);
         break;
     }
   }

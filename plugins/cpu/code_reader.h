@@ -50,11 +50,19 @@ static inline bool IsVectorisable(const CodeFormat& format) {
   return true;
 }
 
-static inline Floats LowHalves(Words x) {
+// The low and the high half of each lane.
+static inline void SplitHalves(Words x, Floats* low, Floats* high) {
 #if defined(__AVX512F__)
-  return HalvesToFloats(x);  // the conversion truncates by itself
+  *low = HalvesToFloats(x);  // the conversion truncates by itself
+  *high = HalvesToFloats(x >> 16);
+#elif defined(__AVX2__)
+  const __m256i packed = _mm256_packus_epi32((__m256i)(x & 0xffffu), (__m256i)(x >> 16));
+  const __m256i halves = _mm256_permute4x64_epi64(packed, 0xd8);
+  *low = (Floats)_mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+  *high = (Floats)_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
 #else
-  return HalvesToFloats(x & 0xffffu);
+  *low = HalvesToFloats(x & 0xffffu);
+  *high = HalvesToFloats(x >> 16);
 #endif
 }
 
@@ -90,15 +98,25 @@ static inline void LoadHalfQuad(const char* p, Floats out[4]) {
   out[1] = (Floats)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(low, 1));
   out[2] = (Floats)_mm512_cvtph_ps(_mm512_castsi512_si256(high));
   out[3] = (Floats)_mm512_cvtph_ps(_mm512_extracti64x4_epi64(high, 1));
+#elif defined(__AVX2__)
+  // Pairs of components of one token side by side, then fours, then all eight.
+  const __m256i pair = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  const __m128i* parts = (const __m128i*)p;
+  const __m256i a = _mm256_shuffle_epi8(
+      _mm256_set_m128i(_mm_loadu_si128(parts + 2), _mm_loadu_si128(parts)), pair);
+  const __m256i b = _mm256_shuffle_epi8(
+      _mm256_set_m128i(_mm_loadu_si128(parts + 3), _mm_loadu_si128(parts + 1)), pair);
+  const __m256i low = _mm256_permute4x64_epi64(_mm256_unpacklo_epi32(a, b), 0xd8);
+  const __m256i high = _mm256_permute4x64_epi64(_mm256_unpackhi_epi32(a, b), 0xd8);
+  out[0] = (Floats)_mm256_cvtph_ps(_mm256_castsi256_si128(low));
+  out[1] = (Floats)_mm256_cvtph_ps(_mm256_extracti128_si256(low, 1));
+  out[2] = (Floats)_mm256_cvtph_ps(_mm256_castsi256_si128(high));
+  out[3] = (Floats)_mm256_cvtph_ps(_mm256_extracti128_si256(high, 1));
 #else
   const Words a = LoadWords(p), b = LoadWords(p + 4 * kLanes);
-#if defined(__AVX2__)
-  const Words low = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
-  const Words high = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
-#else
   const Words low = __builtin_shufflevector(a, b, 0, 2, 4, 6);
   const Words high = __builtin_shufflevector(a, b, 1, 3, 5, 7);
-#endif
   for (int t = 0; t < 4; t++) {
     out[t] = HalvesToFloats(((low >> (8 * t)) & 255u) | (((high >> (8 * t)) & 255u) << 8));
   }

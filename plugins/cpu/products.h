@@ -16,7 +16,7 @@ constexpr int kTileVectors = kLanes == 16 ? 4 : 2;
 
 template <class E, int kRows, int kVectors>
 static inline void AddTile(const float* a, int64_t a_stride, const char* b, int64_t b_stride,
-                           int64_t depth, float* c, int64_t c_stride) {
+                           int64_t depth, float* c, int64_t c_stride, const char* ahead) {
   Floats sums[kRows][kVectors];
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
@@ -24,6 +24,11 @@ static inline void AddTile(const float* a, int64_t a_stride, const char* b, int6
     for (int v = 0; v < kVectors; v++) sums[r][v] = Load(c + r * c_stride + v * kLanes);
   }
   for (int64_t k = 0; k < depth; k++) {
+    if (ahead) {
+      for (int i = 0; i < kVectors * kLanes * E::kBytes; i += 64) {
+        __builtin_prefetch(ahead + k * b_stride + i);
+      }
+    }
     Floats x[kVectors];
     MINICACHE_UNROLL
     for (int v = 0; v < kVectors; v++) x[v] = E::Lanes(b + k * b_stride + v * kLanes * E::kBytes);
@@ -43,40 +48,43 @@ static inline void AddTile(const float* a, int64_t a_stride, const char* b, int6
 
 template <class E, int kRows>
 static inline void AddRows(const float* a, int64_t a_stride, const char* b, int64_t b_stride,
-                           int64_t depth, int64_t width, float* c, int64_t c_stride) {
+                           int64_t depth, int64_t width, float* c, int64_t c_stride,
+                           const char* ahead) {
   int64_t n = 0;
   for (; n + kTileVectors * kLanes <= width; n += kTileVectors * kLanes) {
     AddTile<E, kRows, kTileVectors>(a, a_stride, b + n * E::kBytes, b_stride, depth, c + n,
-                                    c_stride);
+                                    c_stride, ahead ? ahead + n * E::kBytes : nullptr);
   }
   for (; n < width; n += kLanes) {
-    AddTile<E, kRows, 1>(a, a_stride, b + n * E::kBytes, b_stride, depth, c + n, c_stride);
+    AddTile<E, kRows, 1>(a, a_stride, b + n * E::kBytes, b_stride, depth, c + n, c_stride, nullptr);
   }
 }
 
-// `width` is a multiple of kLanes; strides of A and C in floats, of B in bytes.
+// `width` is a multiple of kLanes; strides of A and C in floats, of B in bytes. `ahead`, if not
+// null, is prefetched row by row like B.
 template <class E>
 static inline void AddProduct(const float* a, int64_t a_stride, const char* b, int64_t b_stride,
                               int64_t rows, int64_t depth, int64_t width, float* c,
-                              int64_t c_stride) {
+                              int64_t c_stride, const char* ahead = nullptr) {
   int64_t r = 0;
   for (; r + kTileRows <= rows; r += kTileRows) {
     AddRows<E, kTileRows>(a + r * a_stride, a_stride, b, b_stride, depth, width, c + r * c_stride,
-                          c_stride);
+                          c_stride, ahead);
+    ahead = nullptr;
   }
   a += r * a_stride;
   c += r * c_stride;
   switch (rows - r) {
     case 5:
-      return AddRows<E, 5>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+      return AddRows<E, 5>(a, a_stride, b, b_stride, depth, width, c, c_stride, ahead);
     case 4:
-      return AddRows<E, 4>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+      return AddRows<E, 4>(a, a_stride, b, b_stride, depth, width, c, c_stride, ahead);
     case 3:
-      return AddRows<E, 3>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+      return AddRows<E, 3>(a, a_stride, b, b_stride, depth, width, c, c_stride, ahead);
     case 2:
-      return AddRows<E, 2>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+      return AddRows<E, 2>(a, a_stride, b, b_stride, depth, width, c, c_stride, ahead);
     case 1:
-      return AddRows<E, 1>(a, a_stride, b, b_stride, depth, width, c, c_stride);
+      return AddRows<E, 1>(a, a_stride, b, b_stride, depth, width, c, c_stride, ahead);
     default:
       return;
   }
@@ -142,8 +150,7 @@ static inline void DotRows(const float* q, int64_t q_stride, const char* k, int6
                            const char* ahead) {
   int64_t t = 0;
   for (; t + 4 <= tokens; t += 4) {
-    // The values of this block are next: a stride the hardware does not see coming.
-    for (int64_t i = 0; i < 4; i++) {
+    for (int64_t i = 0; i < 4 && ahead; i++) {
       for (int64_t line = 0; line < depth * E::kBytes; line += 64) {
         __builtin_prefetch(ahead + (t + i) * k_stride + line);
       }
@@ -157,7 +164,7 @@ static inline void DotRows(const float* q, int64_t q_stride, const char* k, int6
 
 constexpr int kDotRows = kLanes == 16 ? 4 : 2;  // times 4 tokens of accumulators
 
-// `depth` is a multiple of kLanes; `ahead` is prefetched at the same strides.
+// `depth` is a multiple of kLanes; `ahead`, if not null, is prefetched at the same strides.
 template <class E>
 static inline void Dots(const float* q, int64_t q_stride, const char* k, int64_t k_stride,
                         int64_t rows, int64_t tokens, int64_t depth, float* s, int64_t s_stride,
@@ -166,6 +173,7 @@ static inline void Dots(const float* q, int64_t q_stride, const char* k, int64_t
     const float* qr = q + r * q_stride;
     float* sr = s + r * s_stride;
     const int64_t left = rows - r;
+    if (r > 0) ahead = nullptr;
     if constexpr (kDotRows == 4) {
       if (left >= 4) {
         DotRows<E, 4>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
