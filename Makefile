@@ -43,7 +43,8 @@ format: $(VENV)/.installed
 # The kernel tests on the oldest ONNX Runtime that is supported; `make test` runs the newest.
 ort-range: native
 	$(PYTHON) -m venv build/ort-lowest
-	build/ort-lowest/bin/python -m pip install --quiet onnxruntime==1.20.1 numpy onnx pytest hypothesis
+	build/ort-lowest/bin/python -m pip install --quiet onnxruntime==1.20.1 numpy onnx onnx-ir \
+	  tokenizers jinja2 rich pytest hypothesis
 	PYTHONPATH=build/editable/import build/ort-lowest/bin/python -m pytest -q \
 	  tests/plugins tests/runtime/test_session.py -m 'not slow'
 

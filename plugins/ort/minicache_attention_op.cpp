@@ -1,9 +1,11 @@
 #include "ort/minicache_attention_op.h"
 
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "minicache/kernels.h"
 #include "ort/attributes.h"
@@ -99,6 +101,28 @@ char* Continue(const Ort::KernelContext& context, size_t index, const Tensor& pa
   return data;
 }
 
+// A dimension that is neither known nor named would be passed on as the number -1, which breaks the
+// shape inference of the nodes behind. Each gets a name of its own: a shared one would claim that
+// they are equal.
+void NameUnknownDimensions(const OrtApi& api, OrtTensorTypeAndShapeInfo* info) {
+  static std::atomic<uint64_t> unknown{0};
+  size_t rank = 0;
+  Ort::ThrowOnError(api.GetDimensionsCount(info, &rank));
+  std::vector<int64_t> sizes(rank);
+  std::vector<const char*> names(rank);
+  Ort::ThrowOnError(api.GetDimensions(info, sizes.data(), rank));
+  Ort::ThrowOnError(api.GetSymbolicDimensions(info, names.data(), rank));
+  std::vector<std::string> own(rank);
+  for (size_t i = 0; i < rank; i++) {
+    own[i] = names[i] == nullptr ? "" : names[i];
+    if (sizes[i] < 0 && own[i].empty()) {
+      own[i] = "minicache_unknown_" + std::to_string(unknown.fetch_add(1));
+    }
+    names[i] = own[i].c_str();
+  }
+  Ort::ThrowOnError(api.SetSymbolicDimensions(info, names.data(), rank));
+}
+
 OrtStatusPtr InferShapes(OrtShapeInferContext* context) {
   const OrtApi& api = Ort::GetApi();
   const RawAttributes raw = ReadAttributes(context);
@@ -107,6 +131,7 @@ OrtStatusPtr InferShapes(OrtShapeInferContext* context) {
   const auto forward = [&](size_t input, size_t output) {
     OrtTensorTypeAndShapeInfo* info = nullptr;
     Ort::ThrowOnError(api.ShapeInferContext_GetInputTypeShape(context, input, &info));
+    NameUnknownDimensions(api, info);
     Ort::ThrowOnError(api.ShapeInferContext_SetOutputTypeShape(context, output, info));
   };
   if (count == 0) return Fail(ORT_INVALID_ARGUMENT, "the node has no inputs");
