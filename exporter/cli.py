@@ -1,17 +1,22 @@
 """The command line: ``minicache COMMAND`` and ``minicache-export`` (= ``minicache export``).
 
-Exit codes: 0 done, 1 an internal error or a failed proof, 2 a user error, 130 interrupted.
+Exit codes: 0 done, 1 an internal error or a failed proof, 2 a user error, 130 interrupted,
+143 terminated, 129 hung up.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import logging
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from minicache.exporter import commands
 from minicache.runtime import commands as runtime_commands
@@ -46,22 +51,68 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Terminated(BaseException):
+    """A signal came; a BaseException, so that it only passes blocks that clean up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turns SIGTERM and SIGHUP into an exception while its block runs."""
+
+    def stop(number: int, _: Any) -> None:
+        raise _Terminated(number)
+
+    caught = []
+    if threading.current_thread() is threading.main_thread():  # only it may set handlers
+        numbers = (signal.SIGTERM, signal.SIGHUP)
+        caught = [n for n in numbers if signal.getsignal(n) is signal.SIG_DFL]  # nohup ignores one
+    for number in caught:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     run: Callable[[argparse.Namespace], int | None] = arguments.run
+    # Python has None for a stream that was closed at its start, as daemons do.
+    sys.stdout, sys.stderr = (
+        open(os.devnull, "w", encoding="utf-8") if stream is None else stream  # noqa: SIM115
+        for stream in (sys.stdout, sys.stderr)
+    )
+    if not arguments.debug:
+        # It logs what it dislikes in a damaged graph, tracebacks included; our sentence follows.
+        logging.getLogger("onnx_ir").setLevel(logging.CRITICAL + 1)
     try:
-        return run(arguments) or 0
+        with _terminable():
+            return run(arguments) or 0
     except MiniCacheError as error:
         code, message = error.exit_code, str(error)
         if arguments.debug:
             traceback.print_exc()
     except KeyboardInterrupt:
         code, message = 130, "interrupted"
+    except _Terminated as error:
+        code, message = error.exit_code, f"terminated by {error}"
     except BrokenPipeError:
         # The reader of our output went away (`| head`): that is its right, not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
         code, message = 1, "not enough memory; use a shorter context or a smaller batch"
+    except OSError as error:
+        # Wherever it came from: files and devices are the user's, not the program's.
+        code = 2
+        where = "a file or stream" if error.filename is None else repr(os.fspath(error.filename))
+        message = f"{where} cannot be used ({error.strerror or error}); check it and its folder"
+        if arguments.debug:
+            traceback.print_exc()
     except Exception as error:
         code = 1
         message = f"internal error: {type(error).__name__}: {error}; please report it with --debug"

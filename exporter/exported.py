@@ -114,5 +114,5 @@ def open_exported(folder: Path, batch: int, tokens: int, *, unrounded: bool = Fa
     """
     capacity = -(-tokens // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
     if not unrounded and (Path(folder) / manifest.FILE_NAME).is_file():
-        return _SessionRunner(Session(folder, batch_size=batch, max_sequence_length=capacity))
+        return _SessionRunner(Session(folder, batch_size=batch, max_sequence_length=tokens))
     return BareGraph(find_model_file(folder), batch, capacity, unrounded=unrounded)

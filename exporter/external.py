@@ -38,7 +38,7 @@ def check_external_data(model: ir.Model) -> None:
         file = Path(tensor.path)
         if file not in sizes:
             sizes[file] = _file_size(tensor, file)
-        if not tensor.dtype.itemsize:  # STRING and undefined types have no size
+        if tensor.dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED):  # they have no size
             raise ModelFileError(
                 f"Tensor {tensor.name!r} of type {tensor.dtype.name} lies in {str(file)!r}, which "
                 "ONNX does not allow; export the model again"

@@ -51,6 +51,7 @@ def find_model_file(path: Path | str) -> Path:
     """
     path = Path(path)
     try:
+        str(path).encode()  # ONNX Runtime takes no other names
         os.stat(path)
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
@@ -183,8 +184,10 @@ def save_model(model: ir.Model, folder: Path | str) -> Path:
         )
     except OSError as error:
         need = weight_bytes(model) / 1e6
-        hint = "free some space" if error.errno == errno.ENOSPC else "check the folder"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        hint = "free some space" if full else "name another folder"
+        where = str(folder.parent)  # the folder itself is gone when this is read
         raise OutputError(
-            f"Cannot write the model ({need:.0f} MB) to {str(folder)!r}: {error.strerror}; {hint}"
+            f"Cannot write the model ({need:.0f} MB) below {where!r}: {error.strerror}; {hint}"
         ) from error
     return folder / MODEL_NAME

@@ -13,6 +13,19 @@ from minicache.runtime.errors import PlanError
 
 MODES = ("exact", "paper")
 SLERP_BITS = (16, 8, 4)
+# Options that only the paper's merge reads.
+PAPER_OPTIONS = (
+    "start_layer",
+    "group_size",
+    "slerp_t",
+    "magnitude",
+    "retention",
+    "retention_capacity",
+    "retention_scope",
+    "code_bits",
+    "window",
+    "sinks",
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +50,7 @@ class ExportOptions:
         verify_text: held-out text; None takes the text that ships with the package.
         verify_documents: documents to measure the loss on; 0 leaves the measurement out.
         verify_context: tokens per document.
-        overwrite: replace an existing output folder.
+        overwrite: replace an earlier export at the output.
         quiet: no progress bars.
     """
 
@@ -61,31 +74,54 @@ class ExportOptions:
     overwrite: bool = False
     quiet: bool = False
 
-    def make_plan(self, layers: list[Layer], max_sequence_length: int) -> Plan:
-        """Makes the plan of ``mode`` for these layers.
+    def check(self) -> Retention:
+        """Checks what does not depend on the model; returns ``retention``, parsed.
 
         Raises:
-            PlanError: options that contradict each other or the model.
+            PlanError: a value out of range, or an option that ``mode`` would ignore.
         """
-        if self.mode == "exact":
-            return exact_plan(layers, max_sequence_length, self.rewind_slack)
-        if self.mode != "paper":
+        if self.mode not in MODES:
             raise PlanError(f"--mode {self.mode!r} is not one of {', '.join(MODES)}")
+        if self.mode != "paper":
+            for name in PAPER_OPTIONS:
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    raise PlanError(
+                        f"--{name.replace('_', '-')} {getattr(self, name)} has no effect with "
+                        f"--mode {self.mode}; add --mode paper or leave it out"
+                    )
+        if self.max_sequence_length is not None and self.max_sequence_length < 1:
+            raise PlanError(
+                f"--max-sequence-length is {self.max_sequence_length}; give at least 1, or leave "
+                "it out for the model's own limit"
+            )
         if not 0.0 <= self.slerp_t <= 1.0:
             raise PlanError(f"--slerp-t {self.slerp_t:g} is not within 0..1")
         if self.magnitude not in MAGNITUDES:
             raise PlanError(f"--magnitude {self.magnitude!r} is not one of {', '.join(MAGNITUDES)}")
         if self.code_bits not in SLERP_BITS:
             raise PlanError(f"--code-bits {self.code_bits} is not one of 16, 8, 4")
+        if self.verify_documents < 0:
+            raise PlanError(f"--verify-documents is {self.verify_documents}; give 0 (none) or more")
+        if self.verify_context < 2:
+            raise PlanError(f"--verify-context is {self.verify_context}; give at least 2 tokens")
+        return Retention.parse(self.retention, self.retention_capacity, self.retention_scope)
+
+    def make_plan(self, layers: list[Layer], max_sequence_length: int) -> Plan:
+        """Makes the plan of ``mode`` for these layers.
+
+        Raises:
+            PlanError: options that contradict each other or the model.
+        """
+        retention = self.check()
+        if self.mode == "exact":
+            return exact_plan(layers, max_sequence_length, self.rewind_slack)
         group = Group(
             layers=(0, 1),
             mode="slerp",
             code_bits=self.code_bits,
             slerp_t=self.slerp_t,
             magnitude=self.magnitude,
-            retention=Retention.parse(
-                self.retention, self.retention_capacity, self.retention_scope
-            ),
+            retention=retention,
         )
         return paper_plan(
             layers,

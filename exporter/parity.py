@@ -21,7 +21,8 @@ from minicache.exporter.exported import ExactRunner, open_exported
 from minicache.exporter.full_precision import rounds_activations
 from minicache.exporter.io import find_model_file
 from minicache.exporter.original import OriginalModel
-from minicache.runtime.errors import ParityError
+from minicache.runtime.errors import ModelFileError, ParityError
+from minicache.runtime.manifest import FILE_NAME, Manifest
 
 Logits = npt.NDArray[np.float32]
 
@@ -105,6 +106,7 @@ def check_parity(
 
     Raises:
         ParityError: a logit differs by more than the tolerance, or is not finite.
+        ModelFileError: the original's own logits are not finite.
     """
     graph = onnx.load(find_model_file(exported), load_external_data=False).graph
     # A graph that rounds activations does not even agree with itself; see full_precision.
@@ -117,7 +119,8 @@ def check_parity(
     prefill = _prefill_length(graph)
     if tokens is None:
         rng = np.random.default_rng(seed)
-        tokens = rng.integers(0, reference.vocab_size, prefill + steps, dtype=np.int64)
+        count = int(min(prefill + steps, _capacity(exported)))
+        tokens = rng.integers(0, reference.vocab_size, count, dtype=np.int64)
     row, steps = tokens, min(steps, len(tokens) // 4)
     wanted = _stepwise(reference, row, len(row) - steps)
     got = _run_rows(open_exported(exported, 1, len(row), unrounded=unrounded), [row], steps)
@@ -142,6 +145,13 @@ def _prefill_length(graph: onnx.GraphProto) -> int:
         if attribute.name == "local_window_size" and 0 < attribute.i <= LONGEST_WINDOW
     ]
     return max([PREFILL, *(window + 16 for window in windows)])
+
+
+def _capacity(exported: Path) -> float:
+    """Tokens that a session of the folder holds at most."""
+    if not (exported / FILE_NAME).is_file():
+        return math.inf
+    return Manifest.load(exported).max_sequence_length
 
 
 def _stepwise(model: OriginalModel, row: npt.NDArray[np.int64], prefill: int) -> Logits:
@@ -190,9 +200,16 @@ def _compare(name: str, wanted: Logits, got: Logits) -> ParityCase:
 
 def _judge(report: ParityReport) -> None:
     for case in report.cases:
+        if not math.isfinite(case.max_logit):
+            raise ModelFileError(
+                f"The original model gives logits that are not finite ({case.max_logit} in "
+                f"{case.name}), so that nothing can be proved; its weights are damaged, or too "
+                f"large for {report.dtype}: copy or export it again"
+            )
         limit = report.tolerance * case.max_logit
         # Two logits that each may move by the limit may swap when they are this close.
-        if case.max_difference > limit or case.worst_gap > 2 * limit:
+        # `not (...)` refuses NaN too.
+        if not (case.max_difference <= limit and case.worst_gap <= 2 * limit):
             raise ParityError(
                 f"The rewritten graph differs from the original in {case.name}: largest logit "
                 f"difference {case.max_difference:.3g}, allowed {limit:.3g} ({report.dtype}, "

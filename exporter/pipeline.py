@@ -24,15 +24,18 @@ import onnx_ir as ir
 from minicache.exporter import io, package, report
 from minicache.exporter.normalise import NormalisedModel, normalise
 from minicache.exporter.options import ExportOptions
+from minicache.exporter.paper_plan import exact_plan
 from minicache.exporter.parity import ParityReport, check_parity
 from minicache.exporter.passes.apply_plan import ApplyPlanPass
 from minicache.exporter.plan import Plan
-from minicache.exporter.schemas import CAPACITY_MULTIPLE, VERSION
+from minicache.exporter.schemas import VERSION
 from minicache.exporter.targets import Target, find_target
+from minicache.runtime.corpus import cut_documents, read_text
 from minicache.runtime.errors import PlanError, UnsupportedModelError
 from minicache.runtime.evaluate import EvaluationResult, evaluate_folder
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
+from minicache.runtime.tokenizer import TextTokenizer
 
 DEFAULT_MAX_SEQUENCE_LENGTH = 4096
 
@@ -70,8 +73,11 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     options = options or ExportOptions()
     started = time.monotonic()
     target = find_target(options.target)
-    package.check_output(output, overwrite=options.overwrite)
+    options.check()
+    output = Path(output)
     model = io.find_model_file(model)
+    inputs = [model] if options.verify_text is None else [model, options.verify_text]
+    package.check_output(output, overwrite=options.overwrite, inputs=inputs)
     with progress("reading the graph", total=1, quiet=options.quiet) as step:
         source = io.load_model(model)
         normalised = normalise(source)
@@ -84,10 +90,12 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     capacity = _capacity(options, model)
     plan = options.make_plan(list(normalised.layers), capacity)
     facts = io.read_facts(model)
+    _check_text(options, plan, model, normalised.vocab_size)
 
     needed = int(1.05 * io.weight_bytes(source)) + (16 << 20)
     with package.staging_folder(output, overwrite=options.overwrite, bytes_needed=needed) as folder:
-        exact = options_exact_plan(options, normalised, capacity)
+        # In exact form first, for the parity proof.
+        exact = exact_plan(normalised.layers, capacity, options.rewind_slack)
         manifest = _write(normalised, exact, target, facts, folder, options.quiet)
         package.copy_side_files(model.parent, folder)
         with progress("proving parity", total=None, quiet=options.quiet):
@@ -100,7 +108,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
                     folder,
                     original=model,
                     text=options.verify_text,
-                    context=min(options.verify_context, capacity),
+                    context=_context(options, plan),
                     max_documents=options.verify_documents,
                     quiet=options.quiet,
                 )
@@ -114,12 +122,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
             seconds=time.monotonic() - started,
         )
         report.write_report(content, folder)
-    return ExportResult(Path(output), manifest, parity, evaluation, content)
-
-
-def options_exact_plan(options: ExportOptions, normalised: NormalisedModel, capacity: int) -> Plan:
-    """The exact plan under the same options, for the parity proof."""
-    return dataclasses.replace(options, mode="exact").make_plan(list(normalised.layers), capacity)
+    return ExportResult(output, manifest, parity, evaluation, content)
 
 
 def _capacity(options: ExportOptions, model: Path) -> int:
@@ -130,7 +133,22 @@ def _capacity(options: ExportOptions, model: Path) -> int:
             f"--max-sequence-length {wanted} exceeds the model's {own} positions; "
             f"choose at most {own}"
         )
-    return -(-wanted // CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
+    return wanted
+
+
+def _context(options: ExportOptions, plan: Plan) -> int:
+    return min(options.verify_context, plan.max_sequence_length)
+
+
+def _check_text(options: ExportOptions, plan: Plan, model: Path, vocab_size: int) -> None:
+    """Refuses a text or tokenizer that cannot be used, before the long work and not after it."""
+    if plan.lossy and options.verify_documents:
+        tokenizer = TextTokenizer(model.parent)
+        cut_documents(
+            read_text(options.verify_text), tokenizer, _context(options, plan), vocab_size
+        )
+    elif options.verify_text is not None:
+        read_text(options.verify_text)  # not needed, but a wrong name is a mistake all the same
 
 
 def _write(

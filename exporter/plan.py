@@ -59,14 +59,22 @@ class Plan:
         layers = [layer for group in self.groups for layer in group.layers]
         if sorted(layers) != list(range(len(layers))):
             raise PlanError(f"the groups do not cover each layer once: {layers}")
-        for name, value, low in (
-            ("window", self.window, 0),
-            ("sinks", self.sinks, 0),
-            ("rewind slack", self.slack, 1),
-            ("max sequence length", self.max_sequence_length, 16),
+        capacity = self.max_sequence_length
+        if capacity < schemas.CAPACITY_MULTIPLE:
+            raise PlanError(
+                f"the max sequence length is {capacity}; give at least {schemas.CAPACITY_MULTIPLE}"
+            )
+        for name, value, low, usual in (
+            ("window", self.window, 0, DEFAULT_WINDOW),
+            ("number of sinks", self.sinks, 0, DEFAULT_SINKS),
+            ("rewind slack", self.slack, 1, DEFAULT_SLACK),
         ):
-            if value < low:
-                raise PlanError(f"the {name} is {value}; it must be at least {low}")
+            # More than the capacity is a ring that is never filled, but the defaults always pass.
+            if not low <= value <= max(capacity, usual):
+                raise PlanError(
+                    f"the {name} is {value}; give {low}..{max(capacity, usual)} (the max sequence "
+                    f"length is {capacity})"
+                )
 
     @property
     def lossy(self) -> bool:

@@ -110,8 +110,8 @@ def print_report(content: dict[str, Any], folder: Path, console: Console) -> Non
     table.add_column("context", justify="right")
     table.add_column("KV cache, resident", justify="right")
     table.add_column("fp16 cache", justify="right")
-    table.add_column("smaller than fp16", justify="right")
-    table.add_column("smaller than the model's own type", justify="right")
+    table.add_column("compression, to fp16", justify="right")
+    table.add_column("to the model's own type", justify="right")
     for size in content["cache_bytes"]:
         table.add_row(
             f"{size['context']}",

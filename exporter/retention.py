@@ -49,6 +49,7 @@ class Retention:
                 raise PlanError("budget:FRACTION is the capacity; leave out --retention-capacity")
             capacity = value
         capacity = 0.05 if capacity is None else capacity
-        if not 0.0 < capacity <= 1.0 and policy != "none":
-            raise PlanError(f"the retention capacity {capacity:g} is not within 0..1 (exclusive 0)")
+        if not 0.0 < capacity <= 1.0:
+            what = f"retention {text!r}" if policy == "budget" else "--retention-capacity"
+            raise PlanError(f"{what}: {capacity:g} is not more than 0 and at most 1")
         return Retention(policy, value, capacity, scope)

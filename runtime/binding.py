@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from minicache.runtime.cache import Cache
 from minicache.runtime.errors import PackageError, SessionError
+from minicache.runtime.manifest import StateTensor
 from minicache.runtime.ort import first_line, load_onnxruntime
 
 CONTROL_INPUTS = ("input_ids", "past_lengths", "total_lengths", "logit_positions")
 _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
+_ORT_TYPES = {"float32": "float", "float64": "double"}  # by NumPy's names, where they differ
 _LOGITS = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
@@ -131,4 +133,20 @@ def check_names(graph: Any, cache: Cache, path: Path) -> None:
         found = f"lacks {missing[0]!r}" if missing else f"also wants {unknown[0]!r}"
         raise PackageError(
             f"{str(path)!r} {found}: it and its manifest do not belong together; export again"
+        )
+    for item in graph.get_inputs():
+        if item.name in cache.states:
+            _check_state(item, cache.states[item.name], cache.arrays[item.name].shape, path)
+
+
+def _check_state(item: Any, state: StateTensor, shape: tuple[int, ...], path: Path) -> None:
+    kind = _ORT_TYPES.get(state.dtype, state.dtype)
+    fits = len(item.shape) == len(shape) and all(
+        size == wanted for size, wanted in zip(shape, item.shape, strict=True)
+        if isinstance(wanted, int)
+    )  # fmt: skip
+    if item.type != f"tensor({kind})" or not fits:
+        raise PackageError(
+            f"{str(path)!r} wants {item.name!r} as {item.type} {item.shape}, its manifest says "
+            f"{state.dtype} {list(state.shape)}: they do not belong together; export again"
         )

@@ -99,7 +99,7 @@ class Cache:
                 f"the manifest gives {state.past!r} the type {state.dtype!r}, which this version "
                 f"does not know ({error}); export again"
             ) from error
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # ValueError: beyond any address
             raise SessionError(
                 f"the cache of {self.batch_size} row(s) x {self.capacity} tokens does not fit into "
                 f"memory (refused at {state.past!r}, shape {list(shape)}); "

@@ -80,17 +80,28 @@ class ChatTemplate:
                     f"{str(folder / CONFIG_FILE)!r} is not JSON ({error}); "
                     "copy the model's own again"
                 ) from error
+            if not isinstance(config, dict):
+                raise PackageError(
+                    f"{str(folder / CONFIG_FILE)!r} is no JSON object; copy the model's own again"
+                )
         tokens = {}
         for name, value in config.items():
             text = value.get("content") if isinstance(value, dict) else value
             if name.endswith("_token") and isinstance(text, str):
                 tokens[name] = text
         if (folder / TEMPLATE_FILE).is_file():
-            source = (folder / TEMPLATE_FILE).read_text(encoding="utf-8")
+            try:
+                source = (folder / TEMPLATE_FILE).read_text(encoding="utf-8")
+            except ValueError as error:
+                raise PackageError(
+                    f"{str(folder / TEMPLATE_FILE)!r} is not UTF-8 ({error}); "
+                    "copy the model's own again"
+                ) from error
             return ChatTemplate(source, tokens, str(folder / TEMPLATE_FILE))
         found = config.get("chat_template")
         if isinstance(found, list):  # several named templates
-            named = {entry["name"]: entry["template"] for entry in found}
+            entries = [entry for entry in found if isinstance(entry, dict)]
+            named = {entry.get("name"): entry.get("template") for entry in entries}
             found = named.get("default")
         if not isinstance(found, str):
             raise PackageError(
@@ -111,7 +122,7 @@ class ChatTemplate:
                 add_generation_prompt=True,
                 **self._tokens,
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except Exception as error:  # a template is a program: it can fail in any way
             raise PackageError(
                 f"the chat template in {self._origin!r} fails on this conversation ({error}); "
                 "check roles and contents, or leave out chat"

@@ -12,6 +12,8 @@ from minicache.exporter import schemas
 from minicache.runtime.errors import CapacityError, PackageError, SessionError
 from minicache.runtime.manifest import Manifest
 
+MOST_THREADS = 1024  # beyond any machine's cores, ONNX Runtime only starts threads for minutes
+
 
 def package(folder: Path, manifest: Manifest) -> Path:
     """Checks that a folder is complete and of this version; returns the graph's path.
@@ -33,6 +35,16 @@ def package(folder: Path, manifest: Manifest) -> Path:
     return path
 
 
+def whole_number(name: str, value: Any) -> None:
+    """Checks a count, NumPy's integers included.
+
+    Raises:
+        SessionError: not an integer, or less than 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise SessionError(f"{name} is {value!r}; give a whole number of at least 1")
+
+
 def session_size(
     manifest: Manifest, batch_size: int, max_sequence_length: int | None, threads: int | None
 ) -> int:
@@ -43,19 +55,20 @@ def session_size(
     """
     limit = manifest.max_sequence_length if max_sequence_length is None else max_sequence_length
     for name, value in (("batch_size", batch_size), ("max_sequence_length", limit)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise SessionError(f"{name} is {value!r}; give a whole number of at least 1")
-    if threads is not None and threads < 1:
-        raise SessionError(
-            f"threads is {threads}; give at least 1, or None for ONNX Runtime's choice"
-        )
+        whole_number(name, value)
+    if threads is not None:
+        whole_number("threads", threads)
+        if threads > MOST_THREADS:
+            raise SessionError(
+                f"threads is {threads}; give 1..{MOST_THREADS}, or None for ONNX Runtime's choice"
+            )
     if limit > manifest.max_sequence_length:
         raise SessionError(
             f"max_sequence_length is {limit}, the model was exported for up to "
             f"{manifest.max_sequence_length}; give less, or export with "
             f"--max-sequence-length {limit}"
         )
-    return limit
+    return int(limit)
 
 
 def token_ids(
@@ -112,6 +125,8 @@ def output_array(out: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
     Raises:
         SessionError: another type or shape, not contiguous, or read-only.
     """
+    if not isinstance(out, np.ndarray):
+        raise SessionError(f"out is {type(out).__name__}; give a float32 array {list(shape)}")
     if out.dtype != np.float32 or out.shape != shape or not out.flags.carray:
         raise SessionError(
             f"out is {out.dtype} {list(out.shape)}; give a writable C-contiguous float32 array of "
@@ -133,9 +148,11 @@ def capacity(
     over = lengths.astype(np.int64) + new > limit
     if not over.any():
         return
-    row = int(np.argmax(over))
+    row, most = int(np.argmax(over)), manifest.max_sequence_length
+    larger = f"open the session with a larger max_sequence_length (this model: up to {most})"
+    if limit >= most:
+        larger = "export the model for more, if it was made for more"
     raise CapacityError(
         f"row {row} holds {lengths[row]} tokens and {new[row]} more do not fit into its capacity "
-        f"of {limit}; give fewer tokens, reset(), or open the session with a larger "
-        f"max_sequence_length (this model: up to {manifest.max_sequence_length})"
+        f"of {limit}; give fewer tokens, reset(), or {larger}"
     )

@@ -39,7 +39,9 @@ def read_text(path: Path | None) -> str:
         ) from error
 
 
-def cut_documents(text: str, tokenizer: TextTokenizer, context: int) -> list[list[int]]:
+def cut_documents(
+    text: str, tokenizer: TextTokenizer, context: int, vocab_size: int
+) -> list[list[int]]:
     """Cuts a text into documents of exactly ``context`` tokens.
 
     Form feeds separate documents: each gives its first ``context`` tokens, shorter ones are left
@@ -49,9 +51,11 @@ def cut_documents(text: str, tokenizer: TextTokenizer, context: int) -> list[lis
         text: the text.
         tokenizer: of the model.
         context: tokens per document.
+        vocab_size: entries of the model's vocabulary.
 
     Raises:
         TextError: no document is long enough.
+        PackageError: the tokenizer is another model's.
     """
     found = tokenizer.encode_documents(text)
     if len(found) == 1:
@@ -66,4 +70,6 @@ def cut_documents(text: str, tokenizer: TextTokenizer, context: int) -> list[lis
             f"the text's longest document has {longest} tokens, {context} are needed; "
             "give a longer text or a smaller context"
         )
+    for document in documents:
+        tokenizer.check_ids(document, vocab_size)
     return documents

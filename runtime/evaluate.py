@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,24 +14,12 @@ from minicache.runtime.accounting import MODEL_BYTES, bits_per_element, kv_eleme
 from minicache.runtime.corpus import cut_documents, read_text
 from minicache.runtime.errors import SessionError
 from minicache.runtime.manifest import Manifest
-from minicache.runtime.metrics import DocumentScore, ratio_interval
+from minicache.runtime.metrics import DocumentScore, perplexity, ratio_interval
+from minicache.runtime.original import Original, load_original, prefill_original
 from minicache.runtime.progress import progress
 from minicache.runtime.session import Session
 
 DEFAULT_PREFILL, DEFAULT_CHUNK = 512, 32
-PIECE = 128  # tokens per call of the original while nothing is scored
-
-
-class Original(Protocol):
-    """What is needed of the original model."""
-
-    def reset(self) -> None:
-        """Empties the cache."""
-        ...
-
-    def forward(self, input_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Appends tokens [1, S] and returns their logits [1, S, V]."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -122,9 +109,9 @@ def evaluate_folder(
     manifest = Manifest.load(Path(folder))
     prefill, chunk = check_sizes(manifest, context, prefill, chunk)
     with Session(folder, max_sequence_length=context, threads=threads) as session:
-        found = cut_documents(read_text(text), session.tokenizer, context)
+        found = cut_documents(read_text(text), session.tokenizer, context, manifest.vocab_size)
         documents = found[:max_documents]
-        reference = _load_original(original)
+        reference = load_original(original, manifest.vocab_size)
         scores = []
         with progress("evaluating", total=len(documents), quiet=quiet) as step:
             for document in documents:
@@ -167,25 +154,6 @@ def check_sizes(
     return prefill, chunk
 
 
-def _load_original(path: Path | None) -> Original | None:
-    if path is None:
-        return None
-    from minicache.exporter.original import OriginalModel
-
-    model: Original = OriginalModel(path)
-    return model
-
-
-def _prefill_original(original: Original, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Reads tokens [S] into the original's empty cache; returns the last one's logits [1, V]."""
-    original.reset()
-    # It computes logits for every token: pieces keep S x V small.
-    last = max(len(ids) - PIECE, 0)
-    for start in range(0, last, PIECE):
-        original.forward(ids[None, start : min(start + PIECE, last)])
-    return original.forward(ids[None, last:])[0, -1:]
-
-
 def _score(
     session: Session,
     original: Original | None,
@@ -197,7 +165,7 @@ def _score(
     score = DocumentScore()
     session.reset()
     exported = session.prefill(ids[:prefill])
-    wanted = None if original is None else _prefill_original(original, ids[:prefill])
+    wanted = None if original is None else prefill_original(original, ids[:prefill])
     score.add(ids[prefill : prefill + 1], exported, wanted)
     out = np.empty((1, chunk, session.manifest.vocab_size), np.float32)
     for start in range(prefill, len(ids) - 1, chunk):
@@ -219,10 +187,10 @@ def _result(
     finish: str,
 ) -> EvaluationResult:
     tokens = sum(score.tokens for score in scores)
-    exported = math.exp(sum(score.loss_exported for score in scores) / tokens)
+    exported = perplexity(sum(score.loss_exported for score in scores) / tokens)
     original, interval, kl, agreement = None, None, None, None
     if any(score.loss_original for score in scores):
-        original = math.exp(sum(score.loss_original for score in scores) / tokens)
+        original = perplexity(sum(score.loss_original for score in scores) / tokens)
         interval = ratio_interval(scores)
         kl = sum(score.kl for score in scores) / tokens
         agreement = sum(score.agreed for score in scores) / tokens

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from minicache.runtime import checks
 from minicache.runtime.errors import SessionError
 from minicache.runtime.metrics import log_softmax
 from minicache.runtime.sampling import Sampler, SamplingOptions
@@ -132,12 +134,13 @@ def generate(
             f"generate() drives one row, the session has {session.batch_size}; open it with "
             "batch_size=1, or drive rows with forward()"
         )
-    if max_new_tokens < 1:
-        raise SessionError(f"max_new_tokens is {max_new_tokens}; give at least 1")
+    checks.whole_number("max_new_tokens", max_new_tokens)
     try:
         sampler = Sampler(SamplingOptions(**sampling))
     except TypeError as error:
-        raise SessionError(f"generate() has no such option ({error})") from error
+        raise SessionError(f"an option of generate() is unknown or no number ({error})") from error
+    if not isinstance(stop, (str, list, tuple)) or not all(isinstance(text, str) for text in stop):
+        raise SessionError(f"stop is {stop!r}; give a text or a list of texts")
     stops = [stop] if isinstance(stop, str) else list(stop)
     if stops:
         session.tokenizer  # noqa: B018 - stop strings need text: says so if there is no tokenizer
@@ -157,17 +160,24 @@ def prompt_ids(session: Session, prompt: Prompt, chat: bool) -> list[int]:
             ids = session.tokenizer.encode(prompt)
         else:
             ids = session.tokenizer.encode_chat([{"role": "user", "content": prompt}])
+        session.tokenizer.check_ids(ids, session.manifest.vocab_size)
     elif chat:
         if not all(isinstance(message, Mapping) for message in prompt):
             raise SessionError("with chat the prompt is a text or messages, not token ids")
         ids = session.tokenizer.encode_chat(cast("Sequence[Mapping[str, str]]", prompt))
     else:
         try:
-            ids = [int(token) for token in cast("Sequence[int]", prompt)]
+            if isinstance(prompt, bytes):
+                raise TypeError("bytes")
+            ids = [operator.index(token) for token in cast("Sequence[int]", prompt)]
         except TypeError as error:
             raise SessionError(f"the prompt is neither a text nor token ids ({error})") from error
     if not ids:
         raise SessionError("the prompt is empty; give at least one token")
+    last = session.manifest.vocab_size - 1
+    wrong = [token for token in ids if not 0 <= token <= last]
+    if wrong:
+        raise SessionError(f"the prompt holds token {wrong[0]}; the vocabulary ends at {last}")
     return ids
 
 
@@ -213,6 +223,11 @@ def _steps(
             return
         # The caller's time between two tokens is not the model's.
         start = time.perf_counter()
+        if session.lengths[0] != len(seen) - 1:
+            raise SessionError(
+                "the session was used for something else while generate() was at work; "
+                "read its tokens to the end first, or open a session for each"
+            )
         logits = session.forward([[token]], logits="last")[0, 0]
         stats.decode_steps += 1
         stats.decode_seconds += time.perf_counter() - start

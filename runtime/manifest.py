@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from minicache.runtime.errors import PackageError
+from minicache.runtime.manifest_values import BATCH, CAPACITY, check_values
 
 FILE_NAME = "minicache.json"
 FORMAT_VERSION = 1
 
-# Symbols that may stand in a state's shape; the session gives them numbers when it allocates.
-BATCH, CAPACITY = "batch", "capacity"
+__all__ = ["BATCH", "CAPACITY", "FILE_NAME", "FORMAT_VERSION", "Manifest", "StateTensor"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Manifest:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.get("format_version")
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise PackageError(
                 f"{str(path)!r} is not a manifest ({error}); export again"
             ) from error
@@ -125,8 +125,10 @@ class Manifest:
                 for entry in content["state"]
             )
             content["eos_token_ids"] = tuple(content["eos_token_ids"])
-            return Manifest(**content)
+            manifest = Manifest(**content)
         except (KeyError, TypeError) as error:
             raise PackageError(
                 f"{str(path)!r} lacks or misnames a field ({error}); export again"
             ) from error
+        check_values(manifest, path)
+        return manifest

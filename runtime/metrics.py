@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from minicache.runtime.errors import SessionError
 
 Float = npt.NDArray[np.float64]
 
@@ -16,6 +20,11 @@ def log_softmax(logits: npt.NDArray[np.floating]) -> Float:
     wide -= wide.max(axis=-1, keepdims=True)
     wide -= np.log(np.exp(wide).sum(axis=-1, keepdims=True))
     return wide
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss) of a loss in nats per token; infinite beyond what a float holds."""
+    return math.exp(loss) if loss < math.log(sys.float_info.max) else math.inf
 
 
 def kl_divergence(reference: Float, other: Float) -> Float:
@@ -57,7 +66,16 @@ class DocumentScore:
             targets: [S] the tokens that follow.
             exported: [S, V] logits.
             original: [S, V] logits, or None.
+
+        Raises:
+            SessionError: a logit is NaN.
         """
+        for model, logits in (("exported", exported), ("original", original)):
+            if logits is not None and np.isnan(logits).any():
+                raise SessionError(
+                    f"the {model} model gives logits that are NaN, so that nothing can be "
+                    "measured; its weights are damaged, or its values too large for their type"
+                )
         index = np.arange(len(targets)), targets
         log_exported = log_softmax(exported)
         self.tokens += len(targets)

@@ -51,10 +51,10 @@ class OpenModel:
         path = checks.package(self.folder, self.manifest)
         limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
         chosen = choose_providers(self.manifest.target, providers)
-        self._cache = Cache(self.manifest, batch_size, round_capacity(limit))
+        self._cache = Cache(self.manifest, int(batch_size), round_capacity(limit))
         # The buffers may hold a few tokens more than the model's position tables reach.
         self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
-        graph = open_graph(path, threads, chosen)
+        graph = open_graph(path, None if threads is None else int(threads), chosen)
         self._model: BoundModel | None = BoundModel(graph, self._cache, path)
         self._lengths = np.zeros(batch_size, np.int32)
         self._lock = threading.Lock()

@@ -53,6 +53,8 @@ def choose_providers(target: str, providers: Sequence[str] | None) -> list[str]:
                 "export with --target ort-cpu, or run it with that target's own runtime"
             )
         providers = PROVIDERS[target]
+    if isinstance(providers, str):
+        providers = [providers]
     available = load_onnxruntime().get_available_providers()
     for provider in providers:
         # ONNX Runtime itself would fall back to the CPU with no more than a warning.

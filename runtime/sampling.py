@@ -38,7 +38,7 @@ class SamplingOptions:
         # `not (...)` refuses NaN too.
         if not 0.0 <= self.temperature < float("inf"):
             raise SessionError(f"temperature is {self.temperature}; give 0 (greedy) or more")
-        if self.top_k < 0:
+        if not isinstance(self.top_k, (int, np.integer)) or self.top_k < 0:
             raise SessionError(f"top_k is {self.top_k}; give 0 (off) or more")
         if not 0.0 < self.top_p <= 1.0:
             raise SessionError(f"top_p is {self.top_p}; give more than 0 and at most 1")

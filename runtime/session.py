@@ -149,8 +149,7 @@ class Session(OpenModel):
             SessionError: as ``forward``; nothing has changed.
             CapacityError: likewise.
         """
-        if chunk < 1:
-            raise SessionError(f"chunk is {chunk}; give at least 1 token")
+        checks.whole_number("chunk", chunk)
         given = np.asarray(input_ids)
         given = given[None] if given.ndim == 1 and self.batch_size == 1 else given
         ids, new = checks.token_ids(given, lengths, self.batch_size, self.manifest.vocab_size)

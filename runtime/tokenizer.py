@@ -53,7 +53,16 @@ class TextTokenizer:
         Args:
             text: any text.
             special: let the tokenizer add what begins or ends a text.
+
+        Raises:
+            TextError: the text holds halves of characters, as Python makes of other bytes.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise TextError(
+                f"the text is not UTF-8 (character {error.start}); convert it, e.g. with iconv"
+            ) from error
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=special).ids
         if not ids and special and self._bos_token_id is not None:
             return [self._bos_token_id]
@@ -73,6 +82,19 @@ class TextTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of tokens, without special ones."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def check_ids(self, ids: Sequence[int], vocab_size: int) -> None:
+        """Checks that a model has all tokens of a text.
+
+        Raises:
+            PackageError: it has not: the tokenizer is another model's.
+        """
+        largest = max(ids, default=0)
+        if largest >= vocab_size:
+            raise PackageError(
+                f"{str(self._folder / FILE_NAME)!r} gives token {largest}, the model's vocabulary "
+                f"ends at {vocab_size - 1}: it is another model's; copy the model's own there"
+            )
 
     def encode_documents(self, text: str) -> list[list[int]]:
         """Returns the ids of each document of a text; form feeds separate documents.

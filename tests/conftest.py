@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,10 @@ from hypothesis import settings
 
 from minicache.plugins import ort_library_path
 from minicache.runtime.errors import MissingDependencyError
+
+# Before NumPy is imported: the suite's matrices are small, and BLAS threads that wait for each
+# other on cores that other workers use take ten times as long as one.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The same examples on every machine: a red run can be repeated.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=25)

@@ -34,7 +34,7 @@ def add_export_parser(subparsers: Any) -> None:
         help="largest number of tokens per sequence; None takes the model's own limit",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace an existing output folder"
+        "--overwrite", action="store_true", help="replace an earlier export at the output"
     )
     parser.add_argument(
         "--quiet", action="store_true", help="no progress, no report on the terminal"
@@ -102,5 +102,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(result.report, indent=1, ensure_ascii=False))
     elif not arguments.quiet:
-        report.print_report(result.report, arguments.output, Console())
+        report.print_report(result.report, arguments.output, Console(markup=False))
     return 0

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(facts, indent=1))
         return 0
-    console = Console()
+    console = Console(markup=False)
     for name, value in facts.items():
         if isinstance(value, list):
             console.print(f"{name}:", highlight=False)

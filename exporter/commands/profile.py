@@ -40,5 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(profile.to_json(), indent=1))
     elif not arguments.quiet:
-        profile.print_table(Console())
+        profile.print_table(Console(markup=False))
     return 0

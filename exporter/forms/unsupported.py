@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from minicache.exporter.graph import describe
+from minicache.exporter.schemas import DOMAIN
 from minicache.runtime.errors import UnsupportedModelError
 
 EXPORT = "`optimum-cli export onnx --model MODEL --task text-generation-with-past OUTPUT`"
@@ -87,9 +88,13 @@ def refuse_inputs(model: ir.Model) -> None:
     """Raises for graphs that are not a decoder with input tokens.
 
     Raises:
-        UnsupportedModelError: an encoder-decoder model, or one without ``input_ids``.
+        UnsupportedModelError: our own export, an encoder-decoder model, or no ``input_ids``.
     """
     names = [value.name or "" for value in model.graph.inputs]
+    if any(node.domain == DOMAIN for node in model.graph):
+        raise UnsupportedModelError(
+            "The graph is already an export of minicache; give the original model it was made from"
+        )
     if any(name.startswith("encoder_") or ".encoder." in name for name in names):
         raise UnsupportedModelError(
             f"The graph reads {next(n for n in names if 'encoder' in n)!r}: it is the decoder of "

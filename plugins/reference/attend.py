@@ -6,6 +6,7 @@ import numpy as np
 
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import Attributes, Span, State, exact_slot, restored_codes
+from minicache.plugins.reference.subspace import Tables, restored_subspace
 
 
 def attend(
@@ -57,9 +58,16 @@ def attend(
 
 
 def cached_tokens(
-    attributes: Attributes, state: State, row: int, span: Span
+    attributes: Attributes, state: State, row: int, span: Span, tables: Tables
 ) -> tuple[Array, Array, Array]:
     """Reads everything that one layer sees of the cache before the call.
+
+    Args:
+        attributes: of the layer's node.
+        state: of the group.
+        row: batch row.
+        span: its lengths.
+        tables: the node's decoders, of ``subspace``.
 
     Returns:
         key ``[Hk, tokens, D]``, value likewise (float64), positions ``[tokens]``: exact tokens,
@@ -82,7 +90,11 @@ def cached_tokens(
                 part.append(state[f"retained_{kind}"][row, layer][:, at].astype(np.float64))
             positions.append(held[at])
         for part, kind in zip(parts, kinds, strict=True):
-            part.insert(1, restored_codes(attributes, state, kind, row, span.c0)[:, keep])
+            if attributes["mode"] == "subspace":
+                codes = restored_subspace(attributes, state, kind, row, span.c0, tables)
+            else:
+                codes = restored_codes(attributes, state, kind, row, span.c0)
+            part.insert(1, codes[:, keep])
         positions.insert(1, coded[keep])
     key, value = (np.concatenate(part, axis=1) for part in parts)
     return key, value, np.concatenate(positions)

@@ -9,21 +9,27 @@ from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import Attributes, State
 from minicache.runtime.errors import CapacityError
 
+# Of the constant inputs; those of the others follow the model.
+TABLE_TYPES = {
+    f"{kind}_{part}": ("float32",) if part == "step" else ("float32", "float16")
+    for kind in ("key", "value")
+    for part in ("decoder", "encoder", "step")
+} | {"rope_frequencies": ("float32",)}
+
 
 def check_attributes(attributes: Attributes) -> None:
     """Refuses attributes that contradict each other.
 
     Raises:
-        NotImplementedError: ``subspace`` mode or ``has_decoder``.
+        NotImplementedError: ``slerp`` with ``has_decoder``.
         ValueError: the contradiction, with the values found.
     """
-    if attributes["mode"] == "subspace":
-        raise NotImplementedError("the NumPy reference does not compute subspace mode yet")
-    if attributes["has_decoder"]:
+    if attributes["mode"] == "slerp" and attributes["has_decoder"]:
         raise NotImplementedError(
-            "the NumPy reference does not compute aligned codes (has_decoder) yet"
+            "aligned slerp (has_decoder) has no contract yet: the writer lacks the bases of the "
+            "other layers of its group"
         )
-    heads, kv_heads, size = (attributes[n] for n in ("num_heads", "kv_num_heads", "head_size"))
+    heads, kv_heads = attributes["num_heads"], attributes["kv_num_heads"]
     if heads % kv_heads:
         raise ValueError(f"num_heads {heads} is no multiple of kv_num_heads {kv_heads}")
     group, slot = attributes["group_size"], attributes["group_slot"]
@@ -33,18 +39,15 @@ def check_attributes(attributes: Attributes) -> None:
         if group != 1:
             raise ValueError(f"exact mode has groups of one layer, not group_size {group}")
         return
-    if attributes["code_heads"] != kv_heads:
-        raise ValueError(
-            f"slerp codes each head apart: code_heads {attributes['code_heads']}, not {kv_heads}"
-        )
+    if attributes["mode"] == "slerp":
+        _check_slerp(attributes)
+    else:
+        _check_subspace(attributes)
     if attributes["ring_slots"] < max(attributes["window"], 1):
         raise ValueError(
             f"ring_slots {attributes['ring_slots']} is below window {attributes['window']}"
         )
     for kind in ("key", "value"):
-        bits = attributes[f"{kind}_bits"]
-        if len(bits) != 2 or bits[0] not in (16, 8, 4) or bits[1] != size:
-            raise ValueError(f"{kind}_bits is {bits}; slerp takes [16, 8 or 4, head_size {size}]")
         order = attributes[f"{kind}_head_permutation"]
         wanted = sorted(list(range(kv_heads)) * group)
         split = [sorted(order[g * kv_heads : (g + 1) * kv_heads]) for g in range(group)]
@@ -54,11 +57,45 @@ def check_attributes(attributes: Attributes) -> None:
             )
 
 
+def _check_slerp(attributes: Attributes) -> None:
+    kv_heads, size = attributes["kv_num_heads"], attributes["head_size"]
+    if attributes["code_heads"] != kv_heads:
+        raise ValueError(
+            f"slerp codes each head apart: code_heads {attributes['code_heads']}, not {kv_heads}"
+        )
+    for kind in ("key", "value"):
+        bits = attributes[f"{kind}_bits"]
+        if len(bits) != 2 or bits[0] not in (16, 8, 4) or bits[1] != size:
+            raise ValueError(f"{kind}_bits is {bits}; slerp takes [16, 8 or 4, head_size {size}]")
+
+
+def _check_subspace(attributes: Attributes) -> None:
+    code_heads, kv_heads = attributes["code_heads"], attributes["kv_num_heads"]
+    if not attributes["has_decoder"]:
+        raise ValueError("subspace restores through a decoder: has_decoder is 0, not 1")
+    if attributes["retention"] != "none":
+        raise ValueError(f"subspace retains no tokens: retention is {attributes['retention']!r}")
+    if code_heads < 1 or kv_heads % code_heads:
+        raise ValueError(f"code_heads {code_heads} is no divisor of kv_num_heads {kv_heads}")
+    if attributes["segment_length"] < 0:
+        raise ValueError(f"segment_length is {attributes['segment_length']}, which is negative")
+    for kind in ("key", "value"):
+        bits = attributes[f"{kind}_bits"]
+        widths, counts = bits[0::2], bits[1::2]
+        falling = list(widths) == sorted(set(widths), reverse=True)
+        fits = set(widths) <= {8, 4, 2} and all(n > 0 and n % 8 == 0 for n in counts)
+        if not bits or len(widths) != len(counts) or not falling or not fits:
+            raise ValueError(
+                f"{kind}_bits is {bits}; subspace takes [bits, count, ...] of 8, then 4, then 2 "
+                "bits, each count a multiple of 8"
+            )
+
+
 def check_shapes(attributes: Attributes, inputs: Mapping[str, Array], state: State) -> None:
     """Refuses inputs whose shapes contradict the schema table.
 
     Raises:
-        ValueError: name, shape found and shape wanted.
+        ValueError: name, and the shape or type found and wanted.
     """
     batch, tokens, _ = inputs["query"].shape
     heads, kv_heads, size = (attributes[n] for n in ("num_heads", "kv_num_heads", "head_size"))
@@ -72,6 +109,8 @@ def check_shapes(attributes: Attributes, inputs: Mapping[str, Array], state: Sta
     if "attention_bias" in inputs:
         first, _, _, capacity = inputs["attention_bias"].shape
         wanted["attention_bias"] = (batch if first > 1 else 1, heads, tokens, capacity)
+    if attributes["mode"] == "subspace":
+        wanted |= _table_shapes(attributes, inputs)
     coded = "key_code" in state
     capacity = state["key_code" if coded else "exact_key"].shape[2 if coded else 3]
     if coded and capacity % schemas.CAPACITY_MULTIPLE:
@@ -82,6 +121,28 @@ def check_shapes(attributes: Attributes, inputs: Mapping[str, Array], state: Sta
     for name, shape in wanted.items():
         if inputs[name].shape != shape:
             raise ValueError(f"{name} has the shape {inputs[name].shape}, not {shape}")
+        if name in TABLE_TYPES and inputs[name].dtype.name not in TABLE_TYPES[name]:
+            raise ValueError(f"{name} is {inputs[name].dtype.name}, not {TABLE_TYPES[name]}")
+
+
+def _table_shapes(
+    attributes: Attributes, inputs: Mapping[str, Array]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of the constant inputs of ``subspace``, as far as the node has them."""
+    kv_heads, size = attributes["kv_num_heads"], attributes["head_size"]
+    wanted: dict[str, tuple[int, ...]] = {}
+    for kind in ("key", "value"):
+        code_heads, components = attributes["code_heads"], sum(attributes[f"{kind}_bits"][1::2])
+        joint = attributes["group_size"] * (kv_heads // code_heads) * size
+        wanted[f"{kind}_decoder"] = kv_heads, components, size
+        wanted[f"{kind}_encoder"] = code_heads, components, joint
+        wanted[f"{kind}_step"] = code_heads, components
+    if "rope_frequencies" in inputs:
+        count = inputs["rope_frequencies"].size
+        if not 0 < 2 * count <= size:
+            raise ValueError(f"rope_frequencies has {count} pairs, but head_size is {size}")
+        wanted["rope_frequencies"] = (count,)
+    return {name: shape for name, shape in wanted.items() if name in inputs}
 
 
 def check_lengths(attributes: Attributes, inputs: Mapping[str, Array], state: State) -> None:

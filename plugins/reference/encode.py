@@ -10,6 +10,7 @@ from minicache.plugins.reference.code import pack_row, quantise, row_to_tile
 from minicache.plugins.reference.primitives import Array, merge_group
 from minicache.plugins.reference.retention import group_similarity, update_retained
 from minicache.plugins.reference.state import (
+    MAGNITUDE_LIMIT,
     Attributes,
     Span,
     State,
@@ -17,8 +18,7 @@ from minicache.plugins.reference.state import (
     exact_slot,
     head_order,
 )
-
-MAGNITUDE_LIMIT = 65504.0  # the largest fp16
+from minicache.plugins.reference.subspace import Tables, encode_subspace
 
 
 def encode_slerp(
@@ -43,7 +43,13 @@ def encode_slerp(
 
 
 def write_row(
-    attributes: Attributes, state: State, row: int, span: Span, new_keys: Array, new_values: Array
+    attributes: Attributes,
+    state: State,
+    row: int,
+    span: Span,
+    new_keys: Array,
+    new_values: Array,
+    tables: Tables,
 ) -> None:
     """Updates the state of one batch row after its attention.
 
@@ -54,9 +60,11 @@ def write_row(
         span: its lengths.
         new_keys: ``[G, Hk, new, D]``, the valid new tokens of every layer.
         new_values: likewise.
+        tables: the node's encoders, of ``subspace``.
     """
     if attributes["mode"] != "exact":
-        _encode_row(attributes, state, row, span, {"key": new_keys, "value": new_values})
+        new = {"key": new_keys, "value": new_values}
+        _encode_row(attributes, state, row, span, new, tables)
     slots = state["exact_key"].shape[3]
     if attributes["mode"] == "exact":
         positions = np.arange(max(span.past, span.total - slots), span.total)
@@ -65,12 +73,17 @@ def write_row(
         recent = positions >= span.total - attributes["ring_slots"]
         positions = positions[(positions < span.sinks) | recent]
     at = exact_slot(attributes, slots, positions)
-    for name, new in (("exact_key", new_keys), ("exact_value", new_values)):
-        state[name][row][:, :, at] = new[:, :, positions - span.past].astype(state[name].dtype)
+    for name, arrived in (("exact_key", new_keys), ("exact_value", new_values)):
+        state[name][row][:, :, at] = arrived[:, :, positions - span.past].astype(state[name].dtype)
 
 
 def _encode_row(
-    attributes: Attributes, state: State, row: int, span: Span, new: dict[str, Array]
+    attributes: Attributes,
+    state: State,
+    row: int,
+    span: Span,
+    new: dict[str, Array],
+    tables: Tables,
 ) -> None:
     first, end = span.encoded
     positions = np.arange(first, end)
@@ -79,11 +92,14 @@ def _encode_row(
     if "retained_position" in state:
         retained = _retain_row(attributes, state, row, span, full)
     for kind, vectors in full.items():
-        order = head_order(attributes, kind)
-        matched = np.stack([layer[heads] for layer, heads in zip(vectors, order, strict=True)])
-        rows, magnitudes = encode_slerp(
-            matched, attributes["slerp_t"], attributes["magnitude"], attributes[f"{kind}_bits"]
-        )
+        if attributes["mode"] == "subspace":
+            rows, magnitudes = encode_subspace(attributes, kind, vectors, positions, tables)
+        else:
+            order = head_order(attributes, kind)
+            matched = np.stack([layer[heads] for layer, heads in zip(vectors, order, strict=True)])
+            rows, magnitudes = encode_slerp(
+                matched, attributes["slerp_t"], attributes["magnitude"], attributes[f"{kind}_bits"]
+            )
         all_rows = code_rows(attributes, state, kind, row).copy()
         all_rows[:, positions] = rows
         tiled = attributes["code_layout"] == "tile"

@@ -9,6 +9,7 @@ from minicache.exporter import schemas
 from minicache.plugins.reference.node import run_node
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import State
+from minicache.plugins.reference.subspace import Tables
 
 
 def run_group(
@@ -21,6 +22,7 @@ def run_group(
     total_lengths: Array,
     attention_bias: Array | None = None,
     head_sink: Array | None = None,
+    tables: Sequence[Tables] = (),
 ) -> tuple[list[Array], State]:
     """Runs the G nodes of a group for one call.
 
@@ -34,6 +36,8 @@ def run_group(
         total_lengths: ``[B]`` int32.
         attention_bias: ``[B or 1, H, S, C]``, given to every layer.
         head_sink: ``[H]``, likewise.
+        tables: per layer the constant inputs of its node by name: decoders, ``rope_frequencies``,
+            and on the writer encoders and steps.
 
     Returns:
         The attention ``[B, S, H*D]`` of every layer, and the state after the call.
@@ -47,6 +51,7 @@ def run_group(
             inputs["attention_bias"] = attention_bias
         if head_sink is not None:
             inputs["head_sink"] = head_sink
+        inputs |= tables[slot] if tables else {}
         inputs |= {f"past_{name}": array for name, array in state.items()}
         if schemas.is_writer(full):
             for other in range(slot):

@@ -27,7 +27,7 @@ def run_node(attributes: Mapping[str, Any], inputs: Mapping[str, Array]) -> dict
 
     Raises:
         CapacityError: a row's total length is beyond the capacity.
-        NotImplementedError: ``subspace`` mode or aligned codes, which this reference does not hold.
+        NotImplementedError: aligned ``slerp`` codes, which this reference does not hold.
         ValueError: attributes, names, shapes or lengths that contradict docs/operator.md.
     """
     full = schemas.attributes_with_defaults(attributes)
@@ -52,7 +52,7 @@ def run_node(attributes: Mapping[str, Any], inputs: Mapping[str, Array]) -> dict
         if span.new == 0:
             continue
         mine = [new[-1, row][:, : span.new].astype(np.float64) for new in (keys, values)]
-        key, value, positions = cached_tokens(full, state, row, span)
+        key, value, positions = cached_tokens(full, state, row, span, inputs)
         attention[row, : span.new] = attend(
             query[row, : span.new],
             np.concatenate([key, mine[0]], axis=1),
@@ -64,9 +64,8 @@ def run_node(attributes: Mapping[str, Any], inputs: Mapping[str, Array]) -> dict
             inputs["head_sink"].astype(np.float64) if full["has_sink"] else None,
         )
         if writer:
-            write_row(
-                full, state, row, span, *(new[:, row][:, :, : span.new] for new in (keys, values))
-            )
+            new_keys, new_values = (new[:, row][:, :, : span.new] for new in (keys, values))
+            write_row(full, state, row, span, new_keys, new_values, inputs)
     flat = attention.reshape(batch, new_tokens, -1).astype(inputs["query"].dtype)
     return {"attention": flat} | ({f"present_{n}": a for n, a in state.items()} if writer else {})
 

@@ -17,6 +17,7 @@ from minicache.plugins.reference.code import dequantise, tile_to_row, unpack_row
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.retention import FREE
 
+MAGNITUDE_LIMIT = 65504.0  # the largest fp16
 Attributes = Mapping[str, Any]
 State = dict[str, Array]
 

@@ -70,7 +70,7 @@ def print_result(result: EvaluationResult, title: str) -> None:
     table.add_column("value", justify="right")
     for name, text in table_rows(result):
         table.add_row(name, text)
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def table_rows(result: EvaluationResult) -> list[tuple[str, str]]:

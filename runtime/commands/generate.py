@@ -67,8 +67,11 @@ def run(arguments: argparse.Namespace) -> int:
         ids = tokenizer.encode_chat([{"role": "user", "content": prompt}])
     else:
         ids = tokenizer.encode(prompt)
+    tokenizer.check_ids(ids, manifest.vocab_size)
     needed = max(1, len(ids) + arguments.max_new_tokens)
-    limit = arguments.max_sequence_length or min(needed, manifest.max_sequence_length)
+    limit = arguments.max_sequence_length
+    if limit is None:
+        limit = min(needed, manifest.max_sequence_length)
     with Session(arguments.folder, max_sequence_length=limit, threads=arguments.threads) as session:
         return _generate(arguments, session, ids)
 
@@ -76,12 +79,19 @@ def run(arguments: argparse.Namespace) -> int:
 def _read_prompt(prompt: str) -> str:
     if prompt != "-":
         return prompt
+    if sys.stdin is None:
+        raise TextError("stdin is closed; pipe the prompt into it, or give it with --prompt")
     try:
         # The last newline is the shell's, not the text's: `echo Once | minicache generate ...`
         return sys.stdin.read().removesuffix("\n")
     except UnicodeDecodeError as error:
         raise TextError(
             f"stdin is not UTF-8 (byte {error.start}); convert it, e.g. with iconv"
+        ) from error
+    except OSError as error:
+        raise TextError(
+            f"stdin cannot be read ({error.strerror}); pipe the prompt into it, or give it with "
+            "--prompt"
         ) from error
 
 

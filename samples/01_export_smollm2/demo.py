@@ -95,7 +95,7 @@ def comparison(results: dict[str, dict[str, Any]]) -> Table:
     table = Table(
         title=f"SmolLM2-135M, {first['tokens']} scored tokens at context {first['context']}"
     )
-    for column in ("mode", "KV cache, resident", "smaller than fp16 cache", "perplexity", "ratio",
+    for column in ("mode", "KV cache, resident", "compression, to fp16", "perplexity", "ratio",
                    "KL", "top-1 agreement"):  # fmt: skip
         table.add_column(column, justify="left" if column == "mode" else "right")
     table.add_row(

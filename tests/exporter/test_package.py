@@ -44,6 +44,7 @@ def test_an_existing_folder_is_refused_and_untouched(tmp_path: Path) -> None:
 def test_overwrite_replaces_the_folder_only_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old").write_text("old")
+    (tmp_path / "out" / "minicache.json").write_text("{}")
     with staging_folder(tmp_path / "out", overwrite=True, bytes_needed=0) as folder:
         (folder / "new").write_text("new")
         assert (tmp_path / "out" / "old").exists()
@@ -54,6 +55,7 @@ def test_overwrite_replaces_the_folder_only_at_the_end(tmp_path: Path) -> None:
 def test_a_failed_overwrite_keeps_the_old_folder(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old").write_text("old")
+    (tmp_path / "out" / "minicache.json").write_text("{}")
     with (
         pytest.raises(RuntimeError),
         staging_folder(tmp_path / "out", overwrite=True, bytes_needed=0),

@@ -2,102 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
 
-from minicache.exporter import schemas
-from minicache.plugins.reference import dequantise, run_group, tile_to_row, unpack_row
+from minicache.plugins.reference import dequantise, pack_row, run_group, tile_to_row, unpack_row
 from tests.helpers import Call, assert_close
+from tests.plugins.ort_model import Array, State, as_ort_value, group_model
 from tests.tolerances import (
     ATTENTION,
+    ATTENTION_SUBSPACE,
     CODE_SHARE,
     CODE_STEPS,
     FP16_TINY,
     FP16_ULP,
     SIMILARITY,
 )
-
-Array = np.ndarray
-State = dict[str, Array]
-
-
-def wait_for(slot: int, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Nodes that let layer ``slot`` depend on the attention below it, as it does in a real model.
-
-    ONNX Runtime orders nodes by data only, and the writer must come last. The past lengths get 0
-    times the largest dimension of that attention added.
-    """
-    node.input[3] = f"past_lengths_{slot}"
-    return [
-        helper.make_node("Shape", [f"attention_{slot - 1}"], [f"shape_{slot}"]),
-        helper.make_node("Cast", [f"shape_{slot}"], [f"shape32_{slot}"], to=TensorProto.INT32),
-        helper.make_node("ReduceMax", [f"shape32_{slot}"], [f"largest_{slot}"]),
-        helper.make_node("Mul", [f"largest_{slot}", "zero"], [f"nothing_{slot}"]),
-        helper.make_node("Add", ["past_lengths", f"nothing_{slot}"], [node.input[3]]),
-    ]
-
-
-def group_model(attributes: dict[str, Any], dtype: Any, state: State) -> onnx.ModelProto:
-    """A model of the G nodes of one group, for these attributes, types and state shapes.
-
-    Dimensions that have no letter are unknown and unnamed, as they often are in a real model.
-    """
-    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    inputs: dict[str, Any] = {}
-    nodes, outputs = [], []
-
-    def declare(name: str, kind: int, shape: list[Any]) -> str:
-        inputs[name] = helper.make_tensor_value_info(name, kind, shape)
-        return name
-
-    for slot in range(attributes["group_size"]):
-        full = schemas.attributes_with_defaults({**attributes, "group_slot": slot})
-        names = []
-        for name in schemas.input_names(full):
-            if name in ("query", "key", "value"):
-                names.append(declare(f"{name}_{slot}", element, ["B", "S", None]))
-            elif name[:2] in ("k_", "v_"):
-                names.append(f"{'key' if name[0] == 'k' else 'value'}_{name[2:]}")
-            elif name.endswith("_lengths"):
-                names.append(declare(name, TensorProto.INT32, ["B"]))
-            elif name == "attention_bias":
-                names.append(declare(name, element, [None, None, "S", None]))
-            elif name == "head_sink":
-                names.append(declare(name, element, [full["num_heads"]]))
-            else:
-                array = state[name.removeprefix("past_")]
-                kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-                names.append(declare(name, kind, ["B", *array.shape[1:]]))
-        results = [f"{n}_{slot}" if n == "attention" else n for n in schemas.output_names(full)]
-        given = {k: list(v) if isinstance(v, tuple) else v for k, v in full.items()}
-        given = {k: v for k, v in given.items() if v != []}
-        node = helper.make_node(schemas.OP_TYPE, names, results, f"layer_{slot}", **given)
-        node.domain = schemas.DOMAIN
-        if slot:
-            nodes += wait_for(slot, node)
-        nodes.append(node)
-        outputs.append(helper.make_tensor_value_info(results[0], element, ["B", "S", None]))
-    for name, array in state.items():
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        shape = ["B", *array.shape[1:]]
-        outputs.append(helper.make_tensor_value_info(f"present_{name}", kind, shape))
-    zero = numpy_helper.from_array(np.int32(0), "zero")
-    graph = helper.make_graph(nodes, "group", list(inputs.values()), outputs, [zero])
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(schemas.DOMAIN, schemas.VERSION)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-def as_ort_value(array: Array) -> ort.OrtValue:
-    """An OrtValue on the array's own memory; bf16, which NumPy lacks, by its bits."""
-    if array.dtype.name == "bfloat16":
-        kind = TensorProto.BFLOAT16
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), kind)
-    return ort.OrtValue.ortvalue_from_numpy(array)
 
 
 class OrtGroup:
@@ -115,14 +38,16 @@ class OrtGroup:
         dtype: Any = np.float32,
         threads: int = 1,
         in_place: bool = True,
+        tables: Sequence[State] = (),
     ) -> None:
+        self.tables = tables
         self.attributes, self.in_place, self.dtype = attributes, in_place, np.dtype(dtype)
         self.state = {name: array.copy() for name, array in state.items()}
         options = ort.SessionOptions()
         options.register_custom_ops_library(str(library))
         options.intra_op_num_threads = threads
         options.log_severity_level = 4
-        model = group_model(attributes, dtype, state).SerializeToString()
+        model = group_model(attributes, dtype, state, tables).SerializeToString()
         self.session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self.input_names = {value.name for value in self.session.get_inputs()}
 
@@ -176,14 +101,16 @@ class Comparison:
 
     def __init__(self, kernel: OrtGroup, score_growth: float = 1.0) -> None:
         self.kernel = kernel
-        self.tolerance = ATTENTION[kernel.dtype.name] * score_growth
+        subspace = kernel.attributes["mode"] == "subspace"
+        limits = ATTENTION_SUBSPACE if subspace else ATTENTION
+        self.tolerance = limits[kernel.dtype.name] * score_growth
         self.codes = 0
         self.differing = 0
 
     def step(self, call: Call) -> list[Array]:
         """Runs one call on both, compares outputs and every state, returns the kernel's output."""
         attributes, before = self.kernel.attributes, self.kernel.state
-        expected, wanted = run_group(attributes, before, *call.arguments)
+        expected, wanted = run_group(attributes, before, *call.arguments, tables=self.kernel.tables)
         before = {name: array.copy() for name, array in before.items()}
         actual = self.kernel.run(call)
         where = f"past {call.past.tolist()} total {call.total.tolist()}"
@@ -240,10 +167,12 @@ class Comparison:
             rows = [tile_to_row(x, kind) for x in rows]
         for beyond in (slice(coded.stop, None), slice(0, coded.start)):
             assert_same(*(x[:, beyond] for x in rows), f"{name} of {where}")
-        used = bits[0] * bits[1] // 8
-        assert not rows[0][:, coded, used:].any(), f"{name} of {where}: padding is not zero"
-        a, b = (dequantise(unpack_row(x[:, coded], bits)[0], bits[0]) for x in rows)
-        limit = FP16_ULP * np.abs(b) + FP16_TINY if bits[0] == 16 else CODE_STEPS
-        assert (np.abs(a - b) <= limit).all(), f"{name} of {where}: more than one step apart"
-        self.codes += a.size
-        self.differing += int((a != b).sum())
+        segments = [unpack_row(x[:, coded], bits) for x in rows]
+        packed = pack_row(segments[0], bits).view(np.int8)
+        assert_same(rows[0][:, coded], packed, f"{name} of {where}: padding is not zero")
+        for width, *pair in zip(bits[0::2], *segments, strict=True):
+            a, b = (dequantise(x, width) for x in pair)
+            limit = FP16_ULP * np.abs(b) + FP16_TINY if width == 16 else CODE_STEPS
+            assert (np.abs(a - b) <= limit).all(), f"{name} of {where}: more than one step apart"
+            self.codes += a.size
+            self.differing += int((a != b).sum())

@@ -195,7 +195,6 @@ def test_the_cache_can_be_filled_to_the_last_slot() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ({"mode": "subspace"}, NotImplementedError, "subspace"),
         ({"mode": "slerp", "has_decoder": 1}, NotImplementedError, "has_decoder"),
         ({"num_heads": 3, "kv_num_heads": 2}, ValueError, "num_heads 3"),
         ({"group_size": 2}, ValueError, "group_size 2"),

@@ -19,6 +19,11 @@ CASES = [
     "tests/plugins/test_ort_kernel.py::test_slerp_codes",
     "tests/plugins/test_ort_contract.py::test_padding_is_never_read",
 ]
+SUBSPACE_CASES = [
+    "tests/plugins/test_ort_subspace.py::test_different_codes_for_keys_and_values",
+    "tests/plugins/test_ort_subspace.py::test_partial_rotary",
+    "tests/plugins/test_ort_subspace_contract.py::test_unusual_vectors",
+]
 
 
 def cpu_flags() -> set[str]:
@@ -29,15 +34,27 @@ def cpu_flags() -> set[str]:
     return set()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", list(NEEDS))
-def test_instruction_set(ort_library: Path, isa: str) -> None:
-    """MINICACHE_ISA is read once, with the first node, so each set gets a process of its own."""
+def run_cases(library: Path, isa: str, cases: list[str]) -> None:
+    """Runs tests in a process of its own; MINICACHE_ISA is read once, with the first node."""
     if missing := set(NEEDS[isa]) - cpu_flags():
         pytest.skip(f"this processor lacks {sorted(missing)}")
-    environment = {**os.environ, "MINICACHE_ISA": isa, "MINICACHE_ORT_LIBRARY": str(ort_library)}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *CASES]
+    environment = {**os.environ, "MINICACHE_ISA": isa, "MINICACHE_ORT_LIBRARY": str(library)}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *cases]
     root = Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
     assert "skipped" not in run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", list(NEEDS))
+def test_instruction_set(ort_library: Path, isa: str) -> None:
+    """Exact and slerp mode."""
+    run_cases(ort_library, isa, CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", list(NEEDS))
+def test_instruction_set_in_subspace_mode(subspace_library: Path, isa: str) -> None:
+    """Mixed codes, and heads whose sizes leave vectors partly filled."""
+    run_cases(subspace_library, isa, SUBSPACE_CASES)

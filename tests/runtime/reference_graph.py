@@ -12,13 +12,20 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from minicache.exporter import schemas
 from minicache.plugins.reference import run_node
 
-TYPES = {1: "tensor(float)", 10: "tensor(float16)"}
+TYPES = {
+    TensorProto.FLOAT: "tensor(float)",
+    TensorProto.FLOAT16: "tensor(float16)",
+    TensorProto.BFLOAT16: "tensor(bfloat16)",
+    TensorProto.INT8: "tensor(int8)",
+    TensorProto.INT32: "tensor(int32)",
+}
 
 
 class MiniCacheAttention(OpRun):
@@ -82,5 +89,6 @@ class ReferenceBinding:
 
 
 def _described(value: onnx.ValueInfoProto) -> SimpleNamespace:
-    kind = value.type.tensor_type.elem_type
-    return SimpleNamespace(name=value.name, type=TYPES.get(kind, "tensor"))
+    tensor = value.type.tensor_type
+    shape = [size.dim_param or size.dim_value for size in tensor.shape.dim]
+    return SimpleNamespace(name=value.name, type=TYPES.get(tensor.elem_type, "tensor"), shape=shape)

@@ -36,7 +36,7 @@ class Original:
 
 @pytest.fixture
 def original(backend: str, tiny_folder: TINY, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(evaluate, "_load_original", lambda path: path and Original(path))
+    monkeypatch.setattr(evaluate, "load_original", lambda path, _: path and Original(path))
     return tiny_folder("exact")
 
 
