@@ -2,7 +2,8 @@
 # namespace of its own (MINICACHE_ISA), and adds them to the target. cpu/dispatch.cpp chooses.
 
 function(_minicache_add_isa target isa)
-  add_library(minicache_${isa} OBJECT cpu/attend.cpp cpu/encode.cpp cpu/isa_kernels.cpp)
+  add_library(minicache_${isa} OBJECT cpu/attend.cpp cpu/encode.cpp cpu/encode_joint.cpp
+                                      cpu/finish.cpp cpu/isa_kernels.cpp)
   target_include_directories(minicache_${isa} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}
                                                       ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_compile_definitions(minicache_${isa} PRIVATE MINICACHE_ISA=${isa})

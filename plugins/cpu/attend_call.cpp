@@ -11,6 +11,8 @@ namespace {
 constexpr int64_t kRowsPerTask = 64;  // (new token, query head) pairs that share a block of keys
 constexpr int64_t kEnoughTasks = 64;  // no further splits beyond
 constexpr int64_t kLeastBlocks = 4;   // of 64 tokens per part
+// Floats of a group's queries in all segments; with more, each task makes those that it meets.
+constexpr int64_t kMostProjected = 1 << 20;
 
 // The new tokens [begin, begin + count) of one kv head, attended in `parts`.
 struct Group {
@@ -20,33 +22,48 @@ struct Group {
   int64_t count;
   int64_t blocks;
   int64_t parts;
-  float* memory;  // of the parts; nullptr: a single part in the worker's own scratch
+  float* memory;     // of the parts; nullptr: a single part in the worker's own scratch
+  float* projected;  // queries of every segment of `subspace`; nullptr: made by the task
 };
+
+// The decoder of a kv head, of [Hk, R, D].
+const char* Decoder(const Tensor& decoders, int64_t head) {
+  const int64_t elements = decoders.shape[1] * decoders.shape[2];
+  return decoders.data + head * elements * ElementSize(RealType(decoders.type));
+}
 
 class Attention {
  public:
-  explicit Attention(const Call& call) : call_(call), a_(call.attributes), runs_(call) {
+  explicit Attention(const Call& call)
+      : call_(call), a_(call.attributes), widths_(a_.widths()), runs_(call) {
     ClearPadding();
     MakeGroups();
   }
 
-  void Run() const {
-    const int64_t count = static_cast<int64_t>(tasks_.size()), padded = a_.padded_size();
+  void Run() {
+    const int64_t count = static_cast<int64_t>(tasks_.size());
     if (count == 0) return;
-    const int64_t rows = most_rows_, part = rows * (padded + 2);
-    const int64_t own = call_.kernels.attend_scratch(rows, padded) + part + padded;
+    ProjectQueries();
+    const int64_t rows = most_rows_, finish = call_.kernels.finish_scratch(rows, widths_);
+    const int64_t own = call_.kernels.attend_scratch(rows, widths_);
+    const int64_t each = own + rows * (widths_.output + 2) + finish;
     const int64_t workers = WorkerCount(count);
-    float* scratch = call_.Floats(workers * own);
+    float* scratch = call_.Floats(workers * each);
     ForEach(call_.host, count, workers, [&](int64_t i, int64_t worker) {
       const Group& group = groups_[tasks_[i].first];
-      float* mine = scratch + worker * own;
-      float* memory = group.memory ? group.memory : mine + own - part - padded;
+      float* mine = scratch + worker * each;
+      float* memory = group.memory ? group.memory : mine + own;
       RunPart(group, tasks_[i].second, memory, mine);
-      if (group.parts == 1) Finish(group, memory, mine + own - padded);
+      if (group.parts == 1) Finish(group, memory, mine + each - finish);
     });
-    for (const Group& group : groups_) {
-      if (group.parts > 1) Finish(group, group.memory, scratch);
-    }
+    if (groups_[0].parts == 1 && count == static_cast<int64_t>(groups_.size())) return;
+    // Merging is little work, but for the map of `subspace` codes to vectors.
+    const int64_t groups = static_cast<int64_t>(groups_.size());
+    const int64_t mergers = a_.subspace() ? std::min(workers, groups) : 1;
+    ForEach(call_.host, groups, mergers, [&](int64_t i, int64_t worker) {
+      const Group& group = groups_[i];
+      if (group.parts > 1) Finish(group, group.memory, scratch + worker * each);
+    });
   }
 
  private:
@@ -68,7 +85,7 @@ class Attention {
         const int64_t begin = step * tokens, count = std::min(tokens, fresh - begin);
         most_rows_ = std::max(most_rows_, count * per_kv);
         for (int64_t head = 0; head < a_.kv_heads; head++) {
-          Group group = {row, head, begin, count, 0, 1, nullptr};
+          Group group = {row, head, begin, count, 0, 1, nullptr, nullptr};
           group.blocks = runs_.Make(row, head, begin + count).BlockCount();
           groups_.push_back(group);
         }
@@ -80,26 +97,61 @@ class Attention {
       group.parts = std::clamp<int64_t>(group.blocks / kLeastBlocks, 1,
                                         std::max<int64_t>(1, kEnoughTasks / count));
       const int64_t rows = group.count * per_kv;
-      if (group.parts > 1) group.memory = call_.Floats(group.parts * rows * (a_.padded_size() + 2));
-      for (int64_t part = 0; part < group.parts; part++) tasks_.emplace_back(i, part);
+      if (group.parts > 1) group.memory = call_.Floats(group.parts * rows * (widths_.output + 2));
+    }
+    // The heads of one row and step follow each other: they may read the same codes.
+    for (int64_t i = 0; i < count; i += a_.kv_heads) {
+      for (int64_t part = 0; part < groups_[i].parts; part++) {
+        for (int64_t head = 0; head < a_.kv_heads; head++) tasks_.emplace_back(i + head, part);
+      }
     }
   }
 
+  void ProjectQueries();
+  AttendTask MakeTask(const Group& group, float* scratch) const;
   void RunPart(const Group& group, int64_t part, float* memory, float* scratch) const;
   void Finish(const Group& group, const float* memory, float* scratch) const;
 
   const Call& call_;
   const Attributes& a_;
+  const Widths widths_;
   const TokenRunMaker runs_;
   std::vector<Group> groups_;
   std::vector<std::pair<int64_t, int64_t>> tasks_;  // (group, part)
   int64_t most_rows_ = 1;
 };
 
-void Attention::RunPart(const Group& group, int64_t part, float* memory, float* scratch) const {
-  const TokenRuns runs = runs_.Make(group.row, group.head, group.begin + group.count);
+// Parts of a group meet the same segments, so these groups' queries are made for all of them first.
+void Attention::ProjectQueries() {
+  if (!a_.subspace()) return;
+  std::vector<std::pair<int64_t, int64_t>> items;  // (group, segment)
+  for (size_t i = 0; i < groups_.size(); i++) {
+    Group& group = groups_[i];
+    const int64_t end = call_.spans[group.row].coded_end;
+    const int64_t rows = group.count * (a_.heads / a_.kv_heads);
+    if (group.parts == 1 || end <= a_.sinks) continue;
+    const int64_t first = call_.rotation.SegmentOf(a_.sinks);
+    const int64_t count = call_.rotation.SegmentOf(end - 1) + 1 - first;
+    if (count * rows * widths_.key > kMostProjected) continue;
+    group.projected = call_.Floats(count * rows * widths_.key);
+    for (int64_t s = 0; s < count; s++) items.emplace_back(i, first + s);
+  }
+  if (items.empty()) return;
+  const int64_t count = static_cast<int64_t>(items.size()), workers = WorkerCount(count);
+  const int64_t own = call_.kernels.attend_scratch(most_rows_, widths_);
+  float* scratch = call_.Floats(workers * own);
+  ForEach(call_.host, count, workers, [&](int64_t i, int64_t worker) {
+    const Group& group = groups_[items[i].first];
+    const AttendTask task = MakeTask(group, scratch + worker * own);
+    const int64_t at = items[i].second - task.first_segment;
+    call_.kernels.project(task, items[i].second,
+                          group.projected + at * task.new_count * task.heads * widths_.key);
+  });
+}
+
+AttendTask Attention::MakeTask(const Group& group, float* scratch) const {
   const int64_t bytes = ElementSize(call_.model_dtype), per_kv = a_.heads / a_.kv_heads;
-  const int64_t width = a_.heads * a_.head_size, rows = group.count * per_kv;
+  const int64_t width = a_.heads * a_.head_size;
   AttendTask task = {};
   task.query =
       call_.tensor(TensorId::kQuery).data +
@@ -110,7 +162,7 @@ void Attention::RunPart(const Group& group, int64_t part, float* memory, float* 
   task.new_begin = static_cast<int32_t>(group.begin);
   task.new_count = static_cast<int32_t>(group.count);
   task.head_size = static_cast<int32_t>(a_.head_size);
-  task.padded_size = static_cast<int32_t>(a_.padded_size());
+  task.widths = widths_;
   task.scale = a_.scale;
   task.softcap = a_.softcap;
   task.local_window = a_.local_window;
@@ -124,14 +176,29 @@ void Attention::RunPart(const Group& group, int64_t part, float* memory, float* 
   }
   if (a_.coded()) task.key_format = &a_.key_format;
   if (a_.coded()) task.value_format = &a_.value_format;
+  task.rotation = &call_.rotation;
+  if (a_.subspace()) {
+    const Tensor& decoder = call_.tensor(TensorId::kKeyDecoder);
+    task.key_decoder = Decoder(decoder, group.head);
+    task.key_decoder_dtype = RealType(decoder.type);
+    task.projected = group.projected;
+    task.first_segment = call_.rotation.SegmentOf(a_.sinks);
+  }
+  task.scratch = scratch;
+  return task;
+}
+
+void Attention::RunPart(const Group& group, int64_t part, float* memory, float* scratch) const {
+  const TokenRuns runs = runs_.Make(group.row, group.head, group.begin + group.count);
+  const int64_t rows = group.count * (a_.heads / a_.kv_heads);
+  AttendTask task = MakeTask(group, scratch);
   task.runs = runs.list;
   task.run_count = runs.count;
   task.block_begin = group.blocks * part / group.parts;
   task.block_end = group.blocks * (part + 1) / group.parts;
-  task.scratch = scratch;
   task.maximum = memory + part * rows;
   task.sum = memory + (group.parts + part) * rows;
-  task.output = memory + 2 * group.parts * rows + part * rows * a_.padded_size();
+  task.output = memory + 2 * group.parts * rows + part * rows * widths_.output;
   call_.kernels.attend(task);
 }
 
@@ -142,13 +209,19 @@ void Attention::Finish(const Group& group, const float* memory, float* scratch) 
   task.rows = static_cast<int32_t>(rows);
   task.heads = static_cast<int32_t>(per_kv);
   task.head_size = static_cast<int32_t>(a_.head_size);
-  task.padded_size = static_cast<int32_t>(a_.padded_size());
+  task.widths = widths_;
   task.part_count = static_cast<int32_t>(group.parts);
   task.maximum = memory;
   task.sum = memory + group.parts * rows;
   task.parts = memory + 2 * group.parts * rows;
   if (a_.has_sink) {
     task.sink = call_.tensor(TensorId::kHeadSink).data + group.head * per_kv * bytes;
+  }
+  if (a_.subspace()) {
+    const Tensor& decoder = call_.tensor(TensorId::kValueDecoder);
+    task.value_decoder = Decoder(decoder, group.head);
+    task.value_decoder_dtype = RealType(decoder.type);
+    task.components = a_.value_format.components;
   }
   task.dtype = call_.model_dtype;
   task.scratch = scratch;

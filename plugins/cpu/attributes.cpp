@@ -44,6 +44,55 @@ std::string CheckBits(const char* name, const std::vector<int64_t>& bits, int64_
   return "";
 }
 
+std::string CheckSubspaceBits(const char* name, const std::vector<int64_t>& bits, Layout layout,
+                              CodeFormat* format) {
+  *format = {};
+  format->layout = layout;
+  format->room = 16;
+  bool fits = !bits.empty() && bits.size() % 2 == 0;
+  int64_t widest = 9;
+  for (size_t i = 0; fits && i < bits.size(); i += 2) {
+    const int64_t width = bits[i], count = bits[i + 1];
+    fits = (width == 8 || width == 4 || width == 2) && width < widest && count > 0 &&
+           count % 8 == 0 && count < (1 << 20);
+    if (!fits) break;
+    widest = width;
+    CodeSegment& segment = format->segments[format->segment_count++];
+    segment = {static_cast<int32_t>(width), static_cast<int32_t>(count), format->components,
+               format->bytes};
+    format->components += segment.count;
+    format->bytes += (segment.bits * segment.count / 8 + 15) / 16 * 16;
+  }
+  if (fits) return "";
+  std::string given;
+  for (const int64_t value : bits) given += (given.empty() ? "" : ", ") + Text(value);
+  return std::string(name) + " is [" + given + "]; mode 'subspace' takes [bits, count, ...] of " +
+         "8, then 4, then 2 bits, each count a multiple of 8";
+}
+
+std::string CheckSubspace(const RawAttributes& raw) {
+  if (raw.has_decoder == 0) return "mode 'subspace' needs has_decoder = 1";
+  if (raw.retention != "none") {
+    return "mode 'subspace' retains no tokens: retention is '" + raw.retention + "', not none";
+  }
+  if (raw.code_heads < 0 || (raw.code_heads > 0 && raw.kv_num_heads % raw.code_heads != 0)) {
+    return "code_heads " + Text(raw.code_heads) + " is no divisor of kv_num_heads " +
+           Text(raw.kv_num_heads);
+  }
+  if (raw.segment_length < 0) {
+    return "segment_length is " + Text(raw.segment_length) + ", which is negative";
+  }
+  return "";
+}
+
+std::string CheckSlerp(const RawAttributes& raw) {
+  if (raw.code_heads != 0 && raw.code_heads != raw.kv_num_heads) {
+    return "code_heads of mode 'slerp' is kv_num_heads " + Text(raw.kv_num_heads) + ", not " +
+           Text(raw.code_heads);
+  }
+  return "";
+}
+
 std::string CheckPermutation(const char* name, const std::vector<int64_t>& given,
                              int64_t group_size, int64_t heads, std::vector<int64_t>* result) {
   result->resize(group_size * heads);
@@ -95,12 +144,17 @@ std::string CheckSizes(const RawAttributes& raw) {
 
 }  // namespace
 
+Widths Attributes::widths() const {
+  const auto padded = [](const CodeFormat& format) -> int64_t {
+    return (format.components + format.room + 15) / 16 * 16;
+  };
+  const int64_t vector = padded_size();
+  if (mode != Mode::kSubspace) return {vector, vector, vector, vector};
+  return {vector, padded(key_format), padded(value_format), vector + padded(value_format)};
+}
+
 std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
-  if (raw.mode == "subspace") {
-    return "mode 'subspace' is not in this version of the library; export with mode 'slerp' or "
-           "'exact', or install a newer minicache-onnx";
-  }
-  if (raw.has_decoder != 0) {
+  if (raw.has_decoder != 0 && raw.mode != "subspace") {
     return "aligned codes (has_decoder = 1) are not in this version of the library; export without "
            "alignment, or install a newer minicache-onnx";
   }
@@ -108,8 +162,9 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   if (!error.empty()) return error;
   Layout layout = Layout::kRow;
   bool any_head = false;
-  error =
-      Choose<Mode>("mode", raw.mode, {{"exact", Mode::kExact}, {"slerp", Mode::kSlerp}}, &a->mode);
+  error = Choose<Mode>(
+      "mode", raw.mode,
+      {{"exact", Mode::kExact}, {"slerp", Mode::kSlerp}, {"subspace", Mode::kSubspace}}, &a->mode);
   if (error.empty()) {
     error = Choose<Layout>("code_layout", raw.code_layout,
                            {{"row", Layout::kRow}, {"tile", Layout::kTile}}, &layout);
@@ -137,11 +192,19 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   if (a->mode == Mode::kExact && raw.group_size != 1) {
     return "mode 'exact' has group_size 1, not " + Text(raw.group_size);
   }
-  if (a->coded()) {
-    if (raw.code_heads != 0 && raw.code_heads != raw.kv_num_heads) {
-      return "code_heads of mode 'slerp' is kv_num_heads " + Text(raw.kv_num_heads) + ", not " +
-             Text(raw.code_heads);
+  if (a->mode == Mode::kSubspace) {
+    error = CheckSubspace(raw);
+    if (error.empty()) {
+      error = CheckSubspaceBits("key_bits", raw.key_bits, layout, &a->key_format);
     }
+    if (error.empty()) {
+      error = CheckSubspaceBits("value_bits", raw.value_bits, layout, &a->value_format);
+    }
+    if (!error.empty()) return error;
+  }
+  if (a->mode == Mode::kSlerp) {
+    error = CheckSlerp(raw);
+    if (!error.empty()) return error;
     error = CheckBits("key_bits", raw.key_bits, raw.head_size, layout, &a->key_format);
     if (error.empty()) {
       error = CheckBits("value_bits", raw.value_bits, raw.head_size, layout, &a->value_format);
@@ -157,6 +220,7 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   if (!error.empty()) return error;
   a->heads = raw.num_heads;
   a->kv_heads = raw.kv_num_heads;
+  a->code_heads = raw.code_heads > 0 ? raw.code_heads : raw.kv_num_heads;
   a->head_size = raw.head_size;
   a->slot = raw.group_slot;
   a->group_size = raw.group_size;
@@ -167,11 +231,14 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   a->sinks = raw.sinks;
   a->ring_slots = raw.ring_slots;
   a->local_window = raw.local_window_size;
+  a->segment_length = raw.segment_length;
+  a->rotary_interleaved = raw.rotary_interleaved != 0;
   a->slerp_t = raw.slerp_t;
   const auto size = static_cast<double>(raw.head_size);
   a->scale = raw.scale != 0.f ? raw.scale : static_cast<float>(1.0 / std::sqrt(size));
   a->softcap = raw.softcap;
-  a->magnitude_count = a->magnitude_rule == MagnitudeRule::kOwn ? raw.group_size : 1;
+  const bool own = a->mode == Mode::kSlerp && a->magnitude_rule == MagnitudeRule::kOwn;
+  a->magnitude_count = own ? raw.group_size : 1;
   a->has_bias = raw.has_bias != 0;
   a->has_sink = raw.has_sink != 0;
   return "";

@@ -33,6 +33,7 @@ struct Call {
   Dtype model_dtype;
   Dtype exact_dtype;
   Dtype retained_dtype;
+  Rotation rotation;  // `subspace`: of every segment that the call touches
 
   float* Floats(int64_t count) const {
     return static_cast<float*>(host.Allocate(static_cast<size_t>(count) * sizeof(float)));
@@ -45,6 +46,11 @@ struct Call {
     return position < a.sinks ? position : a.sinks + (position - a.sinks) % a.ring_slots;
   }
 };
+
+inline Dtype RealType(ElementType type) {
+  if (type == ElementType::kFloat16) return Dtype::kFloat16;
+  return type == ElementType::kBfloat16 ? Dtype::kBfloat16 : Dtype::kFloat32;
+}
 
 inline int64_t ElementSize(Dtype dtype) { return dtype == Dtype::kFloat32 ? 4 : 2; }
 
@@ -78,9 +84,18 @@ inline int64_t WorkerCount(int64_t count) {
 // The steps, in this order.
 void AttendCall(const Call& call);
 void EncodeCall(const Call& call);
+void EncodeSubspaceCall(const Call& call);
 // Similarities are those of the positions [encode_begin, encode_end) of the row.
 void RetainRow(const Call& call, int64_t row, const float* similarities);
 void WriteExact(const Call& call);
+
+// The rotations of the segments of a `subspace` call.
+Rotation MakeRotation(const Call& call);
+
+// What an encoder of one batch row's keys or values reads and writes, positions and format apart.
+// `layers` outlives the task.
+EncodeTask MakeEncodeTask(const Call& call, bool values, int64_t row,
+                          std::vector<LayerVectors>* layers);
 
 // Copies the full vector of one layer's kv head, cached or new, to `target`.
 void CopyVector(const Call& call, bool values, int64_t row, int64_t layer, int64_t head,

@@ -51,6 +51,12 @@ static inline void AddKeyScores(const CodeSegment& s, const char* tile, const fl
       for (int r = 0; r < kRows; r++) sums[r][i & 1] += Set(q[r * q_stride + c]) * v;
     });
   }
+  if (const int left = SegmentBytes(s) % 4; left != 0) {
+    const Words x = LoadWords(bytes + groups * 64);
+    ForComponents<kBits>(s, groups, x, [&](int i, int c, Floats v) __attribute__((always_inline)) {
+      for (int r = 0; r < kRows && i < left; r++) sums[r][i & 1] += Set(q[r * q_stride + c]) * v;
+    });
+  }
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) Store(scores + r * kBlockTokens, sums[r][0] + sums[r][1]);
 }
@@ -102,9 +108,12 @@ static inline void ReadKeysTransposed(const CodeFormat& f, const CodeBlock& bloc
     const char* tile = block.data + (int64_t)(t / 16 * 16) * f.bytes + t % 16 * 4;
     for (int i = 0; i < f.segment_count; i++) {
       const CodeSegment& s = f.segments[i];
-      const auto put = [&](int, int c, Floats v)
-                           __attribute__((always_inline)) { Store(out + c * kBlockTokens + t, v); };
-      for (int group = 0; group < SegmentBytes(s) / 4; group++) {
+      const int bytes = SegmentBytes(s);
+      for (int group = 0; 4 * group < bytes; group++) {
+        const int left = bytes - 4 * group;
+        const auto put = [&](int b, int c, Floats v) __attribute__((always_inline)) {
+          if (s.bits == 16 || b < left) Store(out + c * kBlockTokens + t, v);
+        };
         const Words x = LoadWords(tile + s.first_byte * 16 + group * 64);
         if (s.bits == 16) ForComponents<16>(s, group, x, put);
         if (s.bits == 8) ForComponents<8>(s, group, x, put);
@@ -167,7 +176,8 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
     MINICACHE_UNROLL
     for (int plane = 0; plane < B::kPlanes; plane++) {
       float* target = out + r * out_stride + s.first_component + plane * span + lane0;
-      const Floats sum = sums[r][plane][0] + sums[r][plane][1];
+      Floats sum = sums[r][plane][0] + sums[r][plane][1];
+      if (lane0 + kLanes > span) sum = LaneIndex() < span - lane0 ? sum : Floats{};
       Store(target, Load(target) + sum);
     }
   }

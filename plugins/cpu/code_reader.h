@@ -40,12 +40,16 @@ static inline float Middle(int bits) { return bits == 16 ? 0.f : (float)((1 << b
 
 static inline int SegmentBytes(const CodeSegment& s) { return s.count * s.bits / 8; }
 
-// Whether lanes can run along the bytes of every segment, and along tokens in fours of bytes.
+// Whether lanes can run along the bytes of every segment, and along tokens in fours of bytes. Rows
+// with room behind them take whole vectors where a segment ends amidst one: its padding is loaded
+// too, and what that writes belongs to the next plane or segment, or to the room, and is written
+// after it.
 static inline bool IsVectorisable(const CodeFormat& format) {
   for (int i = 0; i < format.segment_count; i++) {
     const CodeSegment& s = format.segments[i];
     const int unit = s.bits == 16 ? 2 * kLanes : kLanes;
-    if (SegmentBytes(s) % unit != 0 || s.first_byte % 4 != 0) return false;
+    const bool whole = SegmentBytes(s) % unit == 0 || (s.bits != 16 && format.room >= kLanes - 1);
+    if (!whole || s.first_byte % 4 != 0) return false;
   }
   return true;
 }
@@ -159,10 +163,9 @@ static inline void ReadRowSegment(const CodeSegment& s, const char* row, float* 
   } else {
     using B = Bits<kBits>;
     const int span = s.count / B::kPlanes;
-    for (int j = 0; j < span; j += kLanes) {
-      const Words x = LoadBytes(bytes + j);
-      for (int p = 0; p < B::kPlanes; p++) {
-        Store(target + j + p * span, MidRise<kBits>(x, kBits * p));
+    for (int p = 0; p < B::kPlanes; p++) {
+      for (int j = 0; j < span; j += kLanes) {
+        Store(target + j + p * span, MidRise<kBits>(LoadBytes(bytes + j), kBits * p));
       }
     }
   }
@@ -182,10 +185,10 @@ static inline void ReadQuadSegment(const CodeSegment& s, const char* quad, float
   } else {
     using B = Bits<kBits>;
     const int span = s.count / B::kPlanes;
-    for (int j = 0; j < span; j += kLanes) {
-      const Words x = LoadWords(bytes + j * 4);
-      for (int t = 0; t < 4; t++) {
-        for (int p = 0; p < B::kPlanes; p++) {
+    for (int p = 0; p < B::kPlanes; p++) {
+      for (int j = 0; j < span; j += kLanes) {
+        const Words x = LoadWords(bytes + j * 4);
+        for (int t = 0; t < 4; t++) {
           Store(target + t * stride + j + p * span, MidRise<kBits>(x, 8 * t + kBits * p));
         }
       }

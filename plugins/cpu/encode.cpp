@@ -1,5 +1,6 @@
 // Merging and encoding of tokens that leave the window (paper Eq. 2 and 3), and type conversion.
 #include "cpu/code_reader.h"
+#include "cpu/code_writer.h"
 #include "cpu/isa_kernels.h"
 #include "cpu/merge.h"
 
@@ -27,32 +28,6 @@ double Quantise(const CodeSegment& s, const double* direction, uint8_t* bytes) {
     bytes[c % span] |= (uint8_t)(k << (s.bits * (c / span)));
   }
   return step;
-}
-
-void StoreCode(const EncodeTask& task, int64_t head, int64_t position, const uint8_t* bytes) {
-  const int64_t n = task.format->bytes, t = position;
-  char* code = task.code + head * task.capacity * n;
-  if (task.format->layout == Layout::kRow) {
-    memcpy(code + t * n, bytes, (size_t)n);
-  } else if (task.values) {
-    char* quad = code + t / 4 * 4 * n + t % 4;
-    for (int64_t j = 0; j < n; j++) quad[j * 4] = (char)bytes[j];
-  } else {
-    char* tile = code + t / 16 * 16 * n + t % 16 * 4;
-    for (int64_t j = 0; j < n; j += 4) memcpy(tile + j * 16, bytes + j, 4);
-  }
-}
-
-const char* VectorOf(const EncodeTask& task, const LayerVectors& layer, int64_t head,
-                     int64_t position) {
-  const int64_t h = layer.permutation[head], size = task.head_size;
-  if (position >= task.past) {
-    const int64_t token = position - task.past;
-    return layer.fresh + (token * task.heads + h) * size * ElementBytes(task.fresh_dtype);
-  }
-  const int64_t ring = task.sinks + (position - task.sinks) % task.ring_slots;
-  const int64_t slot = position < task.sinks ? position : ring;
-  return layer.exact + (h * task.slots + slot) * size * ElementBytes(task.exact_dtype);
 }
 
 }  // namespace

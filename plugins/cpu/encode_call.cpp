@@ -16,53 +16,11 @@ struct Piece {
   float* minima;
 };
 
-struct Scratch {
-  float* memory;
-  int64_t floats;
-};
-
 void EncodePiece(const Call& call, bool values, const Piece& piece, float* scratch,
                  std::vector<LayerVectors>* layers) {
-  const Attributes& a = call.attributes;
-  const auto& permutation = values ? a.value_permutation : a.key_permutation;
-  const Tensor& exact = call.tensor(values ? TensorId::kExactValue : TensorId::kExactKey);
-  const int64_t layer_bytes =
-      a.kv_heads * call.shape.slots * a.head_size * ElementSize(call.exact_dtype);
-  const int64_t row_bytes =
-      call.shape.new_tokens * a.kv_heads * a.head_size * ElementSize(call.model_dtype);
-  layers->resize(static_cast<size_t>(a.group_size));
-  for (int64_t g = 0; g < a.group_size; g++) {
-    (*layers)[static_cast<size_t>(g)] = {exact.data + (piece.row * a.group_size + g) * layer_bytes,
-                                         Fresh(call, values, g).data + piece.row * row_bytes,
-                                         permutation.data() + g * a.kv_heads};
-  }
-  const CodeFormat& format = values ? a.value_format : a.key_format;
-  const int64_t tokens = piece.row * a.kv_heads * call.shape.capacity;
-  EncodeTask task = {};
-  task.layers = layers->data();
-  task.layer_count = static_cast<int32_t>(a.group_size);
-  task.heads = static_cast<int32_t>(a.kv_heads);
-  task.head_size = static_cast<int32_t>(a.head_size);
-  task.padded_size = static_cast<int32_t>(a.padded_size());
-  task.exact_dtype = call.exact_dtype;
-  task.fresh_dtype = call.model_dtype;
-  task.slots = call.shape.slots;
-  task.sinks = a.sinks;
-  task.ring_slots = a.ring_slots;
-  task.past = call.spans[static_cast<size_t>(piece.row)].past;
-  task.capacity = call.shape.capacity;
+  EncodeTask task = MakeEncodeTask(call, values, piece.row, layers);
   task.begin = piece.begin;
   task.end = piece.end;
-  task.slerp_t = a.slerp_t;
-  task.magnitude_rule = a.magnitude_rule;
-  task.values = values;
-  task.format = &format;
-  task.code =
-      call.tensor(values ? TensorId::kValueCode : TensorId::kKeyCode).data + tokens * format.bytes;
-  const TensorId magnitude = values ? TensorId::kValueMagnitude : TensorId::kKeyMagnitude;
-  task.magnitude =
-      reinterpret_cast<uint16_t*>(call.tensor(magnitude).data) + tokens * a.magnitude_count;
-  task.magnitude_count = static_cast<int32_t>(a.magnitude_count);
   task.scratch = scratch;
   task.cosine_sum = piece.sums;
   task.cosine_minimum = piece.minima;
@@ -82,6 +40,49 @@ void Reduce(const Attributes& a, int64_t count, float* sums, const float* minima
 }
 
 }  // namespace
+
+EncodeTask MakeEncodeTask(const Call& call, bool values, int64_t row,
+                          std::vector<LayerVectors>* layers) {
+  const Attributes& a = call.attributes;
+  const auto& permutation = values ? a.value_permutation : a.key_permutation;
+  const Tensor& exact = call.tensor(values ? TensorId::kExactValue : TensorId::kExactKey);
+  const int64_t layer_bytes =
+      a.kv_heads * call.shape.slots * a.head_size * ElementSize(call.exact_dtype);
+  const int64_t row_bytes =
+      call.shape.new_tokens * a.kv_heads * a.head_size * ElementSize(call.model_dtype);
+  layers->resize(static_cast<size_t>(a.group_size));
+  for (int64_t g = 0; g < a.group_size; g++) {
+    (*layers)[static_cast<size_t>(g)] = {exact.data + (row * a.group_size + g) * layer_bytes,
+                                         Fresh(call, values, g).data + row * row_bytes,
+                                         permutation.data() + g * a.kv_heads};
+  }
+  const CodeFormat& format = values ? a.value_format : a.key_format;
+  const int64_t tokens = row * a.code_heads * call.shape.capacity;
+  EncodeTask task = {};
+  task.layers = layers->data();
+  task.layer_count = static_cast<int32_t>(a.group_size);
+  task.heads = static_cast<int32_t>(a.kv_heads);
+  task.head_size = static_cast<int32_t>(a.head_size);
+  task.padded_size = static_cast<int32_t>(a.padded_size());
+  task.exact_dtype = call.exact_dtype;
+  task.fresh_dtype = call.model_dtype;
+  task.slots = call.shape.slots;
+  task.sinks = a.sinks;
+  task.ring_slots = a.ring_slots;
+  task.past = call.spans[static_cast<size_t>(row)].past;
+  task.capacity = call.shape.capacity;
+  task.slerp_t = a.slerp_t;
+  task.magnitude_rule = a.magnitude_rule;
+  task.values = values;
+  task.format = &format;
+  task.code =
+      call.tensor(values ? TensorId::kValueCode : TensorId::kKeyCode).data + tokens * format.bytes;
+  const TensorId magnitude = values ? TensorId::kValueMagnitude : TensorId::kKeyMagnitude;
+  task.magnitude =
+      reinterpret_cast<uint16_t*>(call.tensor(magnitude).data) + tokens * a.magnitude_count;
+  task.magnitude_count = static_cast<int32_t>(a.magnitude_count);
+  return task;
+}
 
 void EncodeCall(const Call& call) {
   const Attributes& a = call.attributes;

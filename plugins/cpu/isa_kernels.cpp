@@ -11,7 +11,19 @@ namespace MINICACHE_ISA {
 
 extern const KernelTable kKernels;
 const KernelTable kKernels = {
-    MINICACHE_NAME(MINICACHE_ISA), AttendScratch, Attend, Finish, EncodeScratch, Encode, Copy};
+    MINICACHE_NAME(MINICACHE_ISA),
+    AttendScratch,
+    Attend,
+    Project,
+    FinishScratch,
+    Finish,
+    EncodeScratch,
+    Encode,
+    JointScratch,
+    ProjectJoint,
+    QuantiseJoint,
+    Copy,
+};
 
 }  // namespace MINICACHE_ISA
 }  // namespace minicache

@@ -5,11 +5,6 @@
 namespace minicache {
 namespace {
 
-Dtype RealType(ElementType type) {
-  if (type == ElementType::kFloat16) return Dtype::kFloat16;
-  return type == ElementType::kBfloat16 ? Dtype::kBfloat16 : Dtype::kFloat32;
-}
-
 std::string CheckRow(const Attributes& a, const Tensors& tensors, const CallShape& shape,
                      int64_t row, int64_t past, int64_t total) {
   const std::string where = "row " + std::to_string(row) + ": past_lengths is " +
@@ -74,16 +69,19 @@ void Run(const Attributes& attributes, const Tensors& tensors, const CallShape& 
                host,
                RealType(tensors[TensorId::kQuery].type),
                RealType(tensors[TensorId::kExactKey].type),
-               RealType(tensors[TensorId::kRetainedKey].type)};
+               RealType(tensors[TensorId::kRetainedKey].type),
+               {}};
   const int32_t* past = Lengths(tensors, TensorId::kPastLengths);
   const int32_t* total = Lengths(tensors, TensorId::kTotalLengths);
   for (int64_t row = 0; row < shape.batch; row++) {
     call.spans.push_back(MakeSpan(attributes, past[row], total[row]));
   }
+  if (attributes.subspace()) call.rotation = MakeRotation(call);
   // Every read of the state precedes every write: a node may run twice with the same lengths.
   AttendCall(call);
   if (!attributes.writes()) return;
-  if (attributes.coded()) EncodeCall(call);
+  if (attributes.mode == Mode::kSlerp) EncodeCall(call);
+  if (attributes.subspace()) EncodeSubspaceCall(call);
   WriteExact(call);
 }
 

@@ -12,6 +12,7 @@ struct Expected {
 bool IsReal(ElementType t) {
   return t == ElementType::kFloat32 || t == ElementType::kFloat16 || t == ElementType::kBfloat16;
 }
+bool IsTable(ElementType t) { return t == ElementType::kFloat32 || t == ElementType::kFloat16; }
 bool IsHalf(ElementType t) { return t == ElementType::kFloat16; }
 bool IsFloat(ElementType t) { return t == ElementType::kFloat32; }
 bool IsInt8(ElementType t) { return t == ElementType::kInt8; }
@@ -28,7 +29,10 @@ std::string ShapeText(const int64_t* shape, size_t rank) {
 
 Expected Expect(const Attributes& a, TensorId id, const CallShape& n) {
   const char* real = "float, float16 or bfloat16";
+  const char* table = "float or float16";
   const int64_t kv_width = a.kv_heads * a.head_size;
+  const int64_t joint = a.group_size * (a.kv_heads / a.code_heads) * a.head_size;
+  const int64_t keys = a.key_format.components, values = a.value_format.components;
   switch (id) {
     case TensorId::kQuery:
       return {{n.batch, n.new_tokens, a.heads * a.head_size}, IsReal, real};
@@ -44,13 +48,27 @@ Expected Expect(const Attributes& a, TensorId id, const CallShape& n) {
       return {{-1, a.heads, n.new_tokens, -1}, IsReal, "query's"};
     case TensorId::kHeadSink:
       return {{a.heads}, IsReal, "query's"};
+    case TensorId::kKeyDecoder:
+      return {{a.kv_heads, keys, a.head_size}, IsTable, table};
+    case TensorId::kValueDecoder:
+      return {{a.kv_heads, values, a.head_size}, IsTable, table};
+    case TensorId::kRopeFrequencies:
+      return {{-1}, IsFloat, "float"};
+    case TensorId::kKeyEncoder:
+      return {{a.code_heads, keys, joint}, IsTable, table};
+    case TensorId::kKeyStep:
+      return {{a.code_heads, keys}, IsFloat, "float"};
+    case TensorId::kValueEncoder:
+      return {{a.code_heads, values, joint}, IsTable, table};
+    case TensorId::kValueStep:
+      return {{a.code_heads, values}, IsFloat, "float"};
     case TensorId::kKeyCode:
-      return {{n.batch, a.kv_heads, n.capacity, a.key_format.bytes}, IsInt8, "int8"};
+      return {{n.batch, a.code_heads, n.capacity, a.key_format.bytes}, IsInt8, "int8"};
     case TensorId::kValueCode:
-      return {{n.batch, a.kv_heads, n.capacity, a.value_format.bytes}, IsInt8, "int8"};
+      return {{n.batch, a.code_heads, n.capacity, a.value_format.bytes}, IsInt8, "int8"};
     case TensorId::kKeyMagnitude:
     case TensorId::kValueMagnitude:
-      return {{n.batch, a.kv_heads, n.capacity, a.magnitude_count}, IsHalf, "float16"};
+      return {{n.batch, a.code_heads, n.capacity, a.magnitude_count}, IsHalf, "float16"};
     case TensorId::kExactKey:
     case TensorId::kExactValue:
       return {{n.batch, a.group_size, a.kv_heads, n.slots, a.head_size}, IsReal, real};
@@ -139,6 +157,17 @@ std::vector<Slot> InputSlots(const Attributes& a) {
                              {TensorId::kTotalLengths, 0, "total_lengths"}};
   if (a.has_bias) slots.push_back({TensorId::kAttentionBias, 0, "attention_bias"});
   if (a.has_sink) slots.push_back({TensorId::kHeadSink, 0, "head_sink"});
+  if (a.subspace()) {
+    slots.push_back({TensorId::kKeyDecoder, 0, "key_decoder"});
+    slots.push_back({TensorId::kValueDecoder, 0, "value_decoder"});
+    if (a.segment_length > 0) slots.push_back({TensorId::kRopeFrequencies, 0, "rope_frequencies"});
+  }
+  if (a.subspace() && a.writes()) {
+    slots.push_back({TensorId::kKeyEncoder, 0, "key_encoder"});
+    slots.push_back({TensorId::kKeyStep, 0, "key_step"});
+    slots.push_back({TensorId::kValueEncoder, 0, "value_encoder"});
+    slots.push_back({TensorId::kValueStep, 0, "value_step"});
+  }
   if (a.coded()) {
     slots.push_back({TensorId::kKeyCode, 0, "past_key_code"});
     slots.push_back({TensorId::kValueCode, 0, "past_value_code"});
@@ -189,6 +218,13 @@ std::string CheckTensors(const Attributes& a, const std::vector<Slot>& slots, co
   if (a.coded() && n->capacity % 16 != 0) {
     return "input 'past_key_code' has capacity " + std::to_string(n->capacity) +
            ", wanted a multiple of 16";
+  }
+  if (a.subspace() && a.segment_length > 0) {
+    const int64_t pairs = t[TensorId::kRopeFrequencies].shape[0];
+    if (pairs < 1 || 2 * pairs > a.head_size) {
+      return "input 'rope_frequencies' has " + std::to_string(pairs) +
+             " pairs, wanted 1 to head_size / 2 = " + std::to_string(a.head_size / 2);
+    }
   }
   if (a.has_bias) {
     const int64_t rows = t[TensorId::kAttentionBias].shape[0];

@@ -75,9 +75,10 @@ TokenRun TokenRunMaker::Codes(int64_t row, int64_t head) const {
   const auto place = [&](bool values, const char** code, const uint16_t** magnitude) {
     const auto& permutation = values ? a_.value_permutation : a_.key_permutation;
     const auto first = permutation.begin() + a_.slot * a_.kv_heads;
-    // Code head h holds head permutation[h] of this layer.
-    const int64_t h = std::find(first, first + a_.kv_heads, head) - first;
-    const int64_t token = (row * a_.kv_heads + h) * call_.shape.capacity;
+    // Slot s holds head permutation[s] of this layer, and kv_heads / code_heads slots share a code.
+    const int64_t s = std::find(first, first + a_.kv_heads, head) - first;
+    const int64_t h = s * a_.code_heads / a_.kv_heads;
+    const int64_t token = (row * a_.code_heads + h) * call_.shape.capacity;
     const Tensor& codes = call_.tensor(values ? TensorId::kValueCode : TensorId::kKeyCode);
     *code = codes.data + token * (values ? a_.value_format : a_.key_format).bytes;
     const TensorId id = values ? TensorId::kValueMagnitude : TensorId::kKeyMagnitude;

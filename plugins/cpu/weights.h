@@ -43,7 +43,7 @@ struct Softmax {
   float* scores;   // [rows, kBlockTokens]; become weights, 0 where hidden
   float* maximum;  // [rows]
   float* total;    // [rows]
-  float* output;   // [rows, padded]
+  float* output;   // [rows, widths.output]
 };
 
 static inline void AddBias(const AttendTask& task, const BlockView& block, int64_t row, int begin,
@@ -126,7 +126,7 @@ static inline void WeighRow(const AttendTask& task, const BlockView& block,
   if (maximum > softmax.maximum[row]) {
     const float factor = ScalarExp(softmax.maximum[row] - maximum);  // 0 at the first block
     softmax.total[row] *= factor;
-    Rescale(factor, task.padded_size, softmax.output + row * task.padded_size);
+    Rescale(factor, task.widths.output, softmax.output + row * task.widths.output);
     softmax.maximum[row] = maximum;
   }
   if (softmax.maximum[row] == -__builtin_inff()) {

@@ -103,6 +103,8 @@ RawAttributes ReadAttributes(const OrtKernelInfo* info) {
   reader.Read("window", &raw.window);
   reader.Read("sinks", &raw.sinks);
   reader.Read("ring_slots", &raw.ring_slots);
+  reader.Read("segment_length", &raw.segment_length);
+  reader.Read("rotary_interleaved", &raw.rotary_interleaved);
   reader.Read("scale", &raw.scale);
   reader.Read("softcap", &raw.softcap);
   reader.Read("local_window_size", &raw.local_window_size);

@@ -139,10 +139,8 @@ OrtStatusPtr InferShapes(OrtShapeInferContext* context) {
   if (raw.group_slot != raw.group_size - 1) return nullptr;
   // States lie between the plain inputs and the other layers' new keys and values.
   const auto others = static_cast<size_t>(2 * (raw.group_size - 1));
-  const bool subspace = raw.mode == "subspace";
   const bool retains = raw.mode == "slerp" && raw.retention != "none";
   const size_t states = 2 + (raw.mode != "exact" ? 4 : 0) + (retains ? 5 : 0);
-  if (subspace) return nullptr;  // refused when the kernel is created, with a sentence
   if (count < states + others + 5) {
     return Fail(ORT_INVALID_ARGUMENT, "the node has " + std::to_string(count) +
                                           " inputs, fewer than its attributes ask for");

@@ -28,7 +28,32 @@ struct CodeFormat {
   int32_t segment_count;
   int32_t components;  // R
   int32_t bytes;       // per token, padding included
+  // Floats behind the R of a row in memory that a reader may overwrite: 15 and more let it read
+  // whole vectors where a segment ends amidst one.
+  int32_t room;
   Layout layout;
+};
+
+// Floats per row in memory, rounded up to 16. Codes of `slerp` are vectors like others; those of
+// `subspace` have a space of their own, and the output of a part is [vector | sum of codes].
+struct Widths {
+  int64_t vector;  // D
+  int64_t key;     // of a key code and of the query that meets it
+  int64_t value;   // of a value code
+  int64_t output;  // of a part's row; values of codes are summed in its last `value` floats
+};
+
+// RoPE by minus the offset of a segment (`subspace`): how keys enter the frame of their segment.
+struct Rotation {
+  const float* cosine;  // [segments, pairs]
+  const float* sine;
+  int64_t pairs;           // 0: keys stay as they are
+  int64_t segment_length;  // L; 0: one segment for all
+  bool interleaved;        // pairs are (2i, 2i + 1), not (i, i + pairs)
+
+  int64_t SegmentOf(int64_t position) const {
+    return segment_length > 0 ? position / segment_length : 0;
+  }
 };
 
 // Cached or new tokens of one kv head that are read alike: slots [begin, end) of `key` and `value`.
@@ -62,8 +87,8 @@ struct AttendTask {
   int32_t heads;         // query heads per kv head, H / Hk
   int32_t new_begin;     // new tokens [new_begin, new_begin + new_count)
   int32_t new_count;
-  int32_t head_size;    // D
-  int32_t padded_size;  // D rounded up to 16
+  int32_t head_size;  // D
+  Widths widths;
   float scale;
   float softcap;
   int64_t local_window;  // 0: off
@@ -75,13 +100,19 @@ struct AttendTask {
   const CodeFormat* value_format;
   const TokenRun* runs;
   int32_t run_count;
-  int64_t block_begin;  // blocks [block_begin, block_end) counted through all runs
+  // `subspace`: queries meet key codes as decoder * (rotated query).
+  const char* key_decoder;  // [R, D] of the kv head; nullptr: codes are vectors
+  Dtype key_decoder_dtype;
+  const Rotation* rotation;
+  const float* projected;  // [segments, rows, widths.key] where they are at hand, or nullptr
+  int64_t first_segment;   // of `projected`
+  int64_t block_begin;     // blocks [block_begin, block_end) counted through all runs
   int64_t block_end;
   float* scratch;  // AttendScratchFloats
   // The part: rows = new_count * heads, row = token * heads + head.
   float* maximum;  // [rows], -inf where nothing was visible
   float* sum;      // [rows]
-  float* output;   // [rows, padded_size]
+  float* output;   // [rows, widths.output]
 };
 
 // Merges the parts of equal rows and writes the attention output.
@@ -89,14 +120,17 @@ struct FinishTask {
   int32_t rows;
   int32_t heads;
   int32_t head_size;
-  int32_t padded_size;
+  Widths widths;
   int32_t part_count;
   const float* maximum;  // [parts, rows]
   const float* sum;
-  const float* parts;  // [parts, rows, padded_size]
+  const float* parts;  // [parts, rows, widths.output]
   const char* sink;    // [heads], nullptr: none
   Dtype dtype;
-  float* scratch;         // [padded_size]
+  const char* value_decoder;  // `subspace`: [components, D] of the kv head, else nullptr
+  Dtype value_decoder_dtype;
+  int32_t components;
+  float* scratch;         // FinishScratchFloats
   char* output;           // at the first new token and query head
   int64_t output_stride;  // elements between new tokens: H * D
 };

@@ -11,7 +11,7 @@
 
 namespace minicache {
 
-enum class Mode { kExact, kSlerp };
+enum class Mode { kExact, kSlerp, kSubspace };
 enum class Retention { kNone, kThreshold, kMinmax, kBudget };
 
 // As they stand on the node, before any check.
@@ -35,6 +35,8 @@ struct RawAttributes {
   int64_t window = 64;
   int64_t sinks = 4;
   int64_t ring_slots = 128;
+  int64_t segment_length = 0;
+  int64_t rotary_interleaved = 0;
   float scale = 0.f;
   float softcap = 0.f;
   int64_t local_window_size = 0;
@@ -49,6 +51,7 @@ struct RawAttributes {
 struct Attributes {
   int64_t heads;       // H
   int64_t kv_heads;    // Hk
+  int64_t code_heads;  // Hc
   int64_t head_size;   // D
   int64_t slot;        // of this layer in its group
   int64_t group_size;  // G
@@ -61,6 +64,8 @@ struct Attributes {
   int64_t sinks;
   int64_t ring_slots;
   int64_t local_window;
+  int64_t segment_length;
+  bool rotary_interleaved;
   float slerp_t;
   float scale;
   float softcap;
@@ -76,8 +81,10 @@ struct Attributes {
   bool coded() const { return mode != Mode::kExact; }
   bool retains() const { return coded() && retention != Retention::kNone; }
   bool writes() const { return slot == group_size - 1; }
+  bool subspace() const { return mode == Mode::kSubspace; }
   // D rounded up so that every instruction set's vectors divide it.
   int64_t padded_size() const { return (head_size + 15) / 16 * 16; }
+  Widths widths() const;
 };
 
 // Fills `checked`; returns what is wrong, or an empty string.

@@ -45,6 +45,22 @@ struct EncodeTask {
   float* cosine_minimum;
 };
 
+// `subspace`: components [component_begin, component_end) of y = E x for the tokens of one code
+// head.
+struct JointTask {
+  const EncodeTask* tokens;  // whose `heads` are the Hk slots of a layer; one code head's memory
+  int32_t code_head;
+  int32_t slots_per_code;    // J
+  const Rotation* rotation;  // nullptr: values
+  const char* encoder;       // [R, G * J * D] of the code head
+  Dtype encoder_dtype;
+  const float* step;  // [R]
+  int32_t component_begin;
+  int32_t component_end;
+  float* joint;      // scratch: JointScratchFloats
+  float* projected;  // [tokens, R], of the whole code
+};
+
 // Copies `count` rows of D elements between tensors, converting the type where it differs.
 struct CopyTask {
   const char* source;

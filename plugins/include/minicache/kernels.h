@@ -10,12 +10,19 @@ namespace minicache {
 
 struct KernelTable {
   const char* isa;
-  // Floats of scratch that a task of `rows` rows and padded head size needs.
-  int64_t (*attend_scratch)(int64_t rows, int64_t padded_size);
+  // Floats of scratch that a task of `rows` rows needs.
+  int64_t (*attend_scratch)(int64_t rows, const Widths& widths);
   void (*attend)(const AttendTask& task);
+  // `subspace`: the task's queries as they meet the key codes of a segment: [rows, widths.key].
+  void (*project)(const AttendTask& task, int64_t segment, float* target);
+  int64_t (*finish_scratch)(int64_t rows, const Widths& widths);
   void (*finish)(const FinishTask& task);
   int64_t (*encode_scratch)(int64_t layers, int64_t padded_size);
   void (*encode)(const EncodeTask& task);
+  // `subspace`: from vectors to components, then, with all of them at hand, to codes.
+  int64_t (*joint_scratch)(int64_t tokens, int64_t joint);
+  void (*project_joint)(const JointTask& task);
+  void (*quantise_joint)(const JointTask& task);
   void (*copy)(const CopyTask& task);
 };
 
