@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from minicache.runtime.cache import Cache
@@ -22,6 +24,16 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * 4096
 
 
+def measure(folder: Path, context: int) -> tuple[int, int]:
+    """Bytes of the buffers, and growth of resident memory when all of them are written."""
+    manifest = Manifest.load(folder)
+    before = resident_bytes()
+    cache = Cache(manifest, 1, context)
+    for array in cache.arrays.values():
+        array.view("uint8")[...] = 1
+    return cache.nbytes, resident_bytes() - before
+
+
 def main() -> None:
     """Prints one row per folder; ratios are to the first one."""
     parser = argparse.ArgumentParser(description=__doc__ and __doc__.splitlines()[0])
@@ -31,13 +43,10 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for folder in arguments.folders:
-        before = resident_bytes()
-        cache = Cache(Manifest.load(folder), 1, arguments.context)
-        for array in cache.arrays.values():
-            array.view("uint8")[...] = 1
-        grown = resident_bytes() - before
-        rows.append({"folder": folder.name, "buffers": cache.nbytes, "resident": grown})
-        del cache, array
+        # A process of its own: freed memory of one cache would hide the next one's.
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            buffers, resident = pool.submit(measure, folder, arguments.context).result()
+        rows.append({"folder": folder.name, "buffers": buffers, "resident": resident})
     print(f"cache of one sequence of {arguments.context} tokens")
     print(f"{'export':32} {'buffer bytes':>16} {'resident':>16} {'of ' + rows[0]['folder']:>16}")
     for row in rows:
