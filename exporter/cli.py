@@ -22,6 +22,7 @@ from minicache.exporter import commands
 from minicache.runtime import commands as runtime_commands
 from minicache.runtime.errors import MiniCacheError
 
+_DESCRIPTION = "Puts the KV cache of a decoder-LLM ONNX graph into merged, in-place buffers."
 _EPILOG = "Each command explains itself: minicache COMMAND --help"
 
 
@@ -34,9 +35,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``minicache`` with all sub-commands."""
-    parser = _Parser(
-        prog="minicache", description=__doc__ and __doc__.splitlines()[0], epilog=_EPILOG
-    )
+    parser = _Parser(prog="minicache", description=_DESCRIPTION, epilog=_EPILOG)
     version = importlib.metadata.version("minicache-onnx")
     parser.add_argument("--version", action="version", version=f"minicache-onnx {version}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from minicache.exporter.options import ExportOptions
+from minicache.exporter.options import PAPER_OPTIONS, ExportOptions
 from minicache.exporter.parity import ParityReport
 from minicache.exporter.sizes import CacheSize, cache_size
 from minicache.runtime.evaluate import EvaluationResult
@@ -44,7 +44,12 @@ def build_report(
     """
     contexts = [c for c in (1024, 8192) if c < manifest.max_sequence_length]
     sizes = [cache_size(manifest, context) for context in [*contexts, manifest.max_sequence_length]]
-    settings = {k: v for k, v in dataclasses.asdict(options).items() if k != "quiet"}
+    ignored = () if options.mode == "paper" else PAPER_OPTIONS
+    settings = {
+        name: value
+        for name, value in dataclasses.asdict(options).items()
+        if name != "quiet" and name not in ignored
+    }
     settings["verify_text"] = options.verify_text and options.verify_text.name
     merged = [group["layers"] for group in manifest.plan["groups"] if group["mode"] != "exact"]
     return {
@@ -93,8 +98,8 @@ def verdict(evaluation: EvaluationResult | None, *, lossy: bool) -> str:
     return (
         f"WARNING: held-out text: {change} (x {ratio:.2f}): this model does not survive this "
         "merge. "
-        "Adjacent layers of today's models are not alike (see `minicache profile`): "
-        "do not deploy it."
+        "Do not deploy it: `minicache profile` shows how alike its layers are, and --mode exact "
+        "loses nothing."
     )
 
 
@@ -123,7 +128,8 @@ def print_report(content: dict[str, Any], folder: Path, console: Console) -> Non
     console.print(table)
     parity = content["parity"]
     console.print(
-        f"Exact graph against the original: largest logit difference "
+        f"{'Rewrite check, before merging' if content['merged_groups'] else 'Parity'}: "
+        f"largest logit difference to the original "
         f"{parity['max_relative_difference']:.1e} of the largest logit "
         f"(allowed {parity['tolerance']:.0e}), top-1 agreement {parity['top1_agreement']:.2%}."
     )

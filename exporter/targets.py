@@ -15,7 +15,7 @@ class Target:
         name: what ``--target`` takes.
         description: one line for the help text.
         dtypes: model types that the target's kernels cover.
-        code_layout: how codes lie in memory there (docs/operator.md, Packing).
+        code_layout: how codes lie in memory there (docs/operator.md).
     """
 
     name: str

@@ -32,7 +32,7 @@ class TextTokenizer:
         if not path.is_file():
             raise PackageError(
                 f"{str(folder)!r} holds no {FILE_NAME}, so text cannot be tokenized; copy the "
-                "model's there, or give token ids"
+                "model's there"
             )
         try:
             self._tokenizer = Tokenizer.from_file(str(path))

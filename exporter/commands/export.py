@@ -34,6 +34,13 @@ def add_export_parser(subparsers: Any) -> None:
         help="largest number of tokens per sequence; None takes the model's own limit",
     )
     parser.add_argument(
+        "--rewind-slack",
+        type=int,
+        metavar="X",
+        default=default.rewind_slack,
+        help="tokens that a session can take back exactly",
+    )
+    parser.add_argument(
         "--overwrite", action="store_true", help="replace an earlier export at the output"
     )
     parser.add_argument(
@@ -50,9 +57,19 @@ def _add_paper_options(parser: argparse.ArgumentParser, default: ExportOptions) 
     paper.add_argument(
         "--start-layer", type=int, metavar="S", help="first merged layer; None means half depth"
     )
-    paper.add_argument("--group-size", type=int, metavar="G", default=default.group_size)
-    paper.add_argument("--slerp-t", type=float, metavar="T", default=default.slerp_t)
-    paper.add_argument("--magnitude", choices=MAGNITUDES, default=default.magnitude)
+    paper.add_argument(
+        "--group-size", type=int, metavar="G", default=default.group_size, help="layers per group"
+    )
+    paper.add_argument(
+        "--slerp-t",
+        type=float,
+        metavar="T",
+        default=default.slerp_t,
+        help="weight of the upper layer",
+    )
+    paper.add_argument(
+        "--magnitude", choices=MAGNITUDES, default=default.magnitude, help="what restores a layer"
+    )
     paper.add_argument(
         "--retention",
         metavar="POLICY",
@@ -66,21 +83,45 @@ def _add_paper_options(parser: argparse.ArgumentParser, default: ExportOptions) 
         help="side buffer for retained tokens, as a fraction of C; None means 0.05",
     )
     paper.add_argument(
-        "--retention-scope", choices=RETENTION_SCOPES, default=default.retention_scope
+        "--retention-scope",
+        choices=RETENTION_SCOPES,
+        default=default.retention_scope,
+        help="how heads vote on a token",
     )
-    paper.add_argument("--code-bits", type=int, choices=SLERP_BITS, default=default.code_bits)
-    paper.add_argument("--window", type=int, metavar="W", default=default.window)
-    paper.add_argument("--sinks", type=int, metavar="N", default=default.sinks)
-    paper.add_argument("--rewind-slack", type=int, metavar="X", default=default.rewind_slack)
+    paper.add_argument(
+        "--code-bits",
+        type=int,
+        choices=SLERP_BITS,
+        default=default.code_bits,
+        help="bits per element of the shared direction",
+    )
+    paper.add_argument(
+        "--window", type=int, metavar="W", default=default.window, help="recent tokens kept exact"
+    )
+    paper.add_argument(
+        "--sinks", type=int, metavar="N", default=default.sinks, help="first tokens kept exact"
+    )
 
 
 def _add_verify_options(parser: argparse.ArgumentParser, default: ExportOptions) -> None:
     verify = parser.add_argument_group("verification of lossy modes, on held-out text")
-    verify.add_argument("--text", type=Path, dest="verify_text", help="UTF-8 text; None: built in")
     verify.add_argument(
-        "--verify-documents", type=int, metavar="N", default=default.verify_documents
+        "--text", type=Path, dest="verify_text", metavar="FILE", help="UTF-8 text; None: built in"
     )
-    verify.add_argument("--verify-context", type=int, metavar="C", default=default.verify_context)
+    verify.add_argument(
+        "--verify-documents",
+        type=int,
+        metavar="N",
+        default=default.verify_documents,
+        help="documents to measure on",
+    )
+    verify.add_argument(
+        "--verify-context",
+        type=int,
+        metavar="C",
+        default=default.verify_context,
+        help="tokens per document",
+    )
     verify.add_argument("--no-verify", action="store_true", help="do not measure the loss")
 
 

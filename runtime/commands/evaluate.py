@@ -88,8 +88,9 @@ def table_rows(result: EvaluationResult) -> list[tuple[str, str]]:
         rows.append(("KL(original || exported), nats", f"{result.kl_mean:.5f}"))
     if result.top1_agreement is not None:
         rows.append(("top-1 agreement", f"{100 * result.top1_agreement:.2f} %"))
+    if result.bits_per_element < 16:
+        rows.append(("bits per element, coded part", f"{result.bits_per_element:.2f}"))
     rows += [
-        ("bits per element, coded part", f"{result.bits_per_element:.2f}"),
         ("KV cache, resident", f"{result.kv_bytes_resident / 1e6:.2f} MB"),
         ("KV cache, plain fp16", f"{result.kv_bytes_fp16 / 1e6:.2f} MB"),
         ("KV cache, plain in the model's type", f"{result.kv_bytes_exact_model / 1e6:.2f} MB"),

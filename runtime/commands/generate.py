@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minicache.runtime.errors import MiniCacheError, TextError
+from minicache.runtime.errors import MiniCacheError, SessionError, TextError
 
 if TYPE_CHECKING:
     from minicache.runtime.generation import GeneratedToken
@@ -60,6 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     from minicache.runtime.session import Session
     from minicache.runtime.tokenizer import TextTokenizer
 
+    if arguments.temperature == 0.0 and (arguments.top_k > 0 or 0.0 < arguments.top_p < 1.0):
+        name = "--top-k" if arguments.top_k > 0 else "--top-p"
+        raise SessionError(
+            f"{name} has no effect with --temperature 0 (greedy); add e.g. --temperature 0.7"
+        )
     manifest = Manifest.load(arguments.folder)
     tokenizer = TextTokenizer(arguments.folder, manifest.bos_token_id)
     prompt = _read_prompt(arguments.prompt)

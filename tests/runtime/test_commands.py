@@ -127,3 +127,9 @@ def test_progress_of_a_failed_step_says_nothing(capsys: pytest.CaptureFixture[st
     with pytest.raises(ValueError, match="broken"), progress("counting"):
         raise ValueError("broken")
     assert capsys.readouterr().err == ""
+
+
+def test_a_sampling_option_without_effect_is_refused(folder: Path) -> None:
+    """Greedy text would look as if `--top-p 0.9` had been heeded."""
+    with pytest.raises(SessionError, match="--top-p has no effect"):
+        run("generate", folder, "--prompt", "x", "--top-p", 0.9)
