@@ -79,17 +79,16 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     inputs = [model] if options.verify_text is None else [model, options.verify_text]
     package.check_output(output, overwrite=options.overwrite, inputs=inputs)
     with progress("reading the graph", total=1, quiet=options.quiet) as step:
-        source = io.load_model(model)
-        normalised = normalise(source)
+        source, facts = io.load_model(model), io.read_facts(model)
+        normalised = normalise(source, facts)
         step.advance()
     if normalised.dtype not in target.dtypes:
         raise UnsupportedModelError(
             f"the model is {normalised.dtype}, target {target.name} runs "
             f"{', '.join(target.dtypes)}; export it in one of these"
         )
-    capacity = _capacity(options, model)
+    capacity = _capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
-    facts = io.read_facts(model)
     _check_text(options, plan, model, normalised.vocab_size)
 
     needed = int(1.05 * io.weight_bytes(source)) + (16 << 20)
@@ -125,8 +124,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     return ExportResult(output, manifest, parity, evaluation, content)
 
 
-def _capacity(options: ExportOptions, model: Path) -> int:
-    own = io.read_facts(model).max_positions
+def _capacity(options: ExportOptions, facts: io.ModelFacts) -> int:
+    own = facts.max_positions
     wanted = options.max_sequence_length or own or DEFAULT_MAX_SEQUENCE_LENGTH
     if own and wanted > own:
         raise PlanError(
