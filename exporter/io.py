@@ -34,6 +34,7 @@ __all__ = [
 
 MODEL_NAME = "model.onnx"
 DATA_NAME = "model.onnx.data"
+CODEC_NAME = "model.onnx.codecs.data"
 
 _PATH = "minicache.path"  # where load_model notes the file in ``model.meta``
 
@@ -150,6 +151,35 @@ def weight_bytes(model: ir.Model) -> int:
     """Bytes of all initializers, known without reading them."""
     tensors = (value.const_value for value in model.graph.initializers.values())
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def save_graph(model: ir.Model, folder: Path) -> None:
+    """Writes a changed graph beside the weights that it was loaded with, which stay as they are.
+
+    New weights go into a file of their own when they are more than some MB.
+
+    Raises:
+        OutputError: the disk refuses.
+    """
+    large = [
+        (value, value.const_value)
+        for value in model.graph.initializers.values()
+        if value.const_value is not None
+        and not isinstance(value.const_value, ir.ExternalTensor)
+        and value.const_value.nbytes > INLINE_BYTES
+    ]
+    try:
+        if sum(tensor.nbytes for _, tensor in large) > SINGLE_FILE_BYTES:
+            tensors = [tensor for _, tensor in large]
+            moved = ir.external_data.convert_tensors_to_external(tensors, folder, CODEC_NAME)
+            for (value, _), tensor in zip(large, moved, strict=True):
+                value.const_value = tensor
+        ir.save(model, folder / MODEL_NAME)
+    except OSError as error:
+        raise OutputError(
+            f"Cannot write the model below {str(folder.parent)!r}: {error.strerror}; "
+            "free some space"
+        ) from error
 
 
 def save_model(model: ir.Model, folder: Path | str) -> Path:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from minicache.exporter.paper_plan import Layer, exact_plan, paper_plan
 from minicache.exporter.plan import DEFAULT_SINKS, DEFAULT_SLACK, DEFAULT_WINDOW, Group, Plan
+from minicache.exporter.planner.goal import DEFAULT_MAX_GROUP_SIZE, Goal
 from minicache.exporter.retention import Retention
 from minicache.exporter.schemas import MAGNITUDES
 from minicache.runtime.errors import PlanError
 
-MODES = ("exact", "paper")
+MODES = ("subspace", "exact", "paper")
 SLERP_BITS = (16, 8, 4)
 # Options that only the paper's merge reads.
 PAPER_OPTIONS = (
@@ -23,19 +24,42 @@ PAPER_OPTIONS = (
     "retention_capacity",
     "retention_scope",
     "code_bits",
-    "window",
-    "sinks",
 )
+# Options that only the subspace mode reads.
+SUBSPACE_OPTIONS = (
+    "ratio",
+    "kv_bytes_per_token",
+    "max_kl",
+    "max_group_size",
+    "code_heads",
+    "plan",
+    "plan_minutes",
+    "calibration",
+    "calibration_tokens",
+)
+# Options of both modes that store codes.
+CODED_OPTIONS = ("window", "sinks")
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Options of ``export_model``; the defaults give an exact in-place cache.
+    """Options of ``export_model``; the defaults find the ratio that costs at most 1 % perplexity.
 
     Attributes:
-        mode: ``exact`` (in-place buffers, same results) or ``paper`` (MiniCache's merge).
+        mode: ``subspace`` (calibrated joint codes), ``exact`` (in-place buffers, same results) or
+            ``paper`` (MiniCache's merge).
         target: a name of ``targets.TARGETS``.
         max_sequence_length: largest capacity C; None takes the model's own limit.
+        ratio: subspace: at least so many times smaller than fp16, coded part.
+        kv_bytes_per_token: subspace: at most so many coded bytes per token, all layers.
+        max_kl: subspace: at most so much KL to the original, nats per token.
+        max_group_size: subspace: layers of the largest group.
+        code_heads: subspace: ``apart``, ``joint`` or ``any``: whether kv heads share codes.
+        plan: subspace: a plan to take instead of searching one.
+        plan_minutes: subspace: time after which no further plan is measured.
+        calibration: subspace: text to fit codes to; None takes the text that ships.
+        calibration_tokens: subspace: tokens of it to read at most.
+        cache: folder that keeps calibrations and measurements; None: the user's cache folder.
         start_layer: paper: first merged layer S; None means half depth.
         group_size: paper: layers per group G.
         slerp_t: paper: SLERP parameter t.
@@ -54,9 +78,19 @@ class ExportOptions:
         quiet: no progress bars.
     """
 
-    mode: str = "exact"
+    mode: str = "subspace"
     target: str = "ort-cpu"
     max_sequence_length: int | None = None
+    ratio: float | None = None
+    kv_bytes_per_token: int | None = None
+    max_kl: float | None = None
+    max_group_size: int = DEFAULT_MAX_GROUP_SIZE
+    code_heads: str = "apart"
+    plan: Path | None = None
+    plan_minutes: float = 15.0
+    calibration: Path | None = None
+    calibration_tokens: int = 32768
+    cache: Path | None = None
     start_layer: int | None = None
     group_size: int = 2
     slerp_t: float = 0.6
@@ -82,13 +116,17 @@ class ExportOptions:
         """
         if self.mode not in MODES:
             raise PlanError(f"--mode {self.mode!r} is not one of {', '.join(MODES)}")
-        if self.mode != "paper":
-            for name in PAPER_OPTIONS:
-                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+        self._check_mode_options()
+        self.goal()
+        if self.plan is not None:
+            for name in ("ratio", "kv_bytes_per_token", "max_kl"):
+                if getattr(self, name) is not None:
                     raise PlanError(
-                        f"--{name.replace('_', '-')} {getattr(self, name)} has no effect with "
-                        f"--mode {self.mode}; add --mode paper or leave it out"
+                        f"--{name.replace('_', '-')} has no effect with --plan, which holds the "
+                        "bits already; give one of them"
                     )
+        if self.calibration_tokens < 1:
+            raise PlanError(f"--calibration-tokens is {self.calibration_tokens}; give at least 1")
         if self.max_sequence_length is not None and self.max_sequence_length < 1:
             raise PlanError(
                 f"--max-sequence-length is {self.max_sequence_length}; give at least 1, or leave "
@@ -106,14 +144,47 @@ class ExportOptions:
             raise PlanError(f"--verify-context is {self.verify_context}; give at least 2 tokens")
         return Retention.parse(self.retention, self.retention_capacity, self.retention_scope)
 
+    def _check_mode_options(self) -> None:
+        owners = dict.fromkeys(PAPER_OPTIONS, "paper")
+        owners |= dict.fromkeys(SUBSPACE_OPTIONS, "subspace")
+        owners |= dict.fromkeys(CODED_OPTIONS, "subspace or paper")
+        for name, owner in owners.items():
+            default = type(self).__dataclass_fields__[name].default
+            if self.mode not in owner and getattr(self, name) != default:
+                raise PlanError(
+                    f"--{name.replace('_', '-')} {getattr(self, name)} has no effect with "
+                    f"--mode {self.mode}; add --mode {owner} or leave it out"
+                )
+
+    def goal(self) -> Goal:
+        """What a plan of the subspace mode must reach.
+
+        Raises:
+            PlanError: values out of range or in contradiction.
+        """
+        return Goal(
+            ratio=self.ratio,
+            bytes_per_token=self.kv_bytes_per_token,
+            max_kl=self.max_kl,
+            max_group_size=self.max_group_size,
+            code_heads=self.code_heads,
+            minutes=self.plan_minutes,
+        )
+
     def make_plan(self, layers: list[Layer], max_sequence_length: int) -> Plan:
-        """Makes the plan of ``mode`` for these layers.
+        """Makes the plan of ``mode`` for these layers; ``subspace`` starts from the exact one.
 
         Raises:
             PlanError: options that contradict each other or the model.
         """
         retention = self.check()
-        if self.mode == "exact":
+        sliding = [index for index, layer in enumerate(layers) if layer.local_window]
+        if self.mode == "subspace" and sliding:
+            raise PlanError(
+                f"layers {_listed(sliding)} attend to a sliding window, which bounds their cache "
+                "already; --mode subspace does not code such models yet: use --mode exact"
+            )
+        if self.mode != "paper":
             return exact_plan(layers, max_sequence_length, self.rewind_slack)
         group = Group(
             layers=(0, 1),
@@ -133,3 +204,8 @@ class ExportOptions:
             sinks=self.sinks,
             slack=self.rewind_slack,
         )
+
+
+def _listed(layers: list[int], most: int = 6) -> str:
+    more = f" and {len(layers) - most} more" if len(layers) > most else ""
+    return ", ".join(map(str, layers[:most])) + more

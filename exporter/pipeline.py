@@ -5,8 +5,8 @@
    in-place buffer, RoPE explicit, dead mask code gone.
 3. ``parity``: the exact graph must give the original's logits. It comes before the plan, so that a
    difference found later is the codec's and not the rewrite's.
-4. ``plan``, ``passes.apply_plan``: which layers share a code.
-5. ``evaluate``: what the plan costs, on held-out text, against the original.
+4. ``plan_subspace`` or ``paper_plan``, ``passes.apply_plan``: which layers share a code.
+5. ``verify``: what the plan costs on held-out text, against the original and against rivals.
 6. ``package``: all of it happened in a staging folder, which now takes the output's name.
 """
 
@@ -15,27 +15,30 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx_ir as ir
-
 from minicache.exporter import io, package, report
+from minicache.exporter.calibration.codec import SubspaceCodec
 from minicache.exporter.normalise import NormalisedModel, normalise
 from minicache.exporter.options import ExportOptions
 from minicache.exporter.paper_plan import exact_plan
 from minicache.exporter.parity import ParityReport, check_parity
 from minicache.exporter.passes.apply_plan import ApplyPlanPass
 from minicache.exporter.plan import Plan
+from minicache.exporter.plan_file import FILE_NAME as PLAN_NAME
+from minicache.exporter.plan_file import write_plan
+from minicache.exporter.plan_subspace import plan_subspace
 from minicache.exporter.schemas import VERSION
 from minicache.exporter.targets import Target, find_target
-from minicache.runtime.corpus import cut_documents, read_text
+from minicache.exporter.texts import read_texts
+from minicache.exporter.verify import Verification, measure_rivals
 from minicache.runtime.errors import PlanError, UnsupportedModelError
 from minicache.runtime.evaluate import EvaluationResult, evaluate_folder
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
-from minicache.runtime.tokenizer import TextTokenizer
 
 DEFAULT_MAX_SEQUENCE_LENGTH = 4096
 
@@ -89,7 +92,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         )
     capacity = _capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
-    _check_text(options, plan, model, normalised.vocab_size)
+    texts = read_texts(model.parent, options, capacity, normalised.vocab_size, plan.lossy)
 
     needed = int(1.05 * io.weight_bytes(source)) + (16 << 20)
     with package.staging_folder(output, overwrite=options.overwrite, bytes_needed=needed) as folder:
@@ -99,29 +102,39 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         package.copy_side_files(model.parent, folder)
         with progress("proving parity", total=None, quiet=options.quiet):
             parity = check_parity(model, folder, normalised.dtype)
-        evaluation = None
-        if plan.lossy:
-            manifest = _rewrite(plan, target, manifest, folder)
-            if options.verify_documents:
+        choice = verification = None
+        if texts is not None:
+            if options.mode == "subspace":
+                choice = plan_subspace(folder, options, texts.split)
+                plan = choice.plan
+            # The exact form is needed up to here; now the plan's takes its place.
+            rivals = measure_rivals(folder, texts, quiet=options.quiet)
+            codecs = choice.codecs if choice else {}
+            manifest = _rewrite(plan, target, manifest, folder, codecs)
+            write_plan(plan, folder / PLAN_NAME)
+            if texts.verification:
                 evaluation = evaluate_folder(
                     folder,
                     original=model,
-                    text=options.verify_text,
-                    context=_context(options, plan),
-                    max_documents=options.verify_documents,
+                    documents=texts.verification,
+                    context=texts.context,
                     quiet=options.quiet,
                 )
+                verification = Verification(evaluation, rivals)
         content = report.build_report(
             model=model,
+            output=output,
             options=options,
             manifest=manifest,
             notes=normalised.notes,
             parity=parity,
-            evaluation=evaluation,
+            verification=verification,
+            choice=choice,
             seconds=time.monotonic() - started,
         )
         report.write_report(content, folder)
-    return ExportResult(output, manifest, parity, evaluation, content)
+    measured = verification.evaluation if verification else None
+    return ExportResult(output, manifest, parity, measured, content)
 
 
 def _capacity(options: ExportOptions, facts: io.ModelFacts) -> int:
@@ -133,21 +146,6 @@ def _capacity(options: ExportOptions, facts: io.ModelFacts) -> int:
             f"choose at most {own}"
         )
     return wanted
-
-
-def _context(options: ExportOptions, plan: Plan) -> int:
-    return min(options.verify_context, plan.max_sequence_length)
-
-
-def _check_text(options: ExportOptions, plan: Plan, model: Path, vocab_size: int) -> None:
-    """Refuses a text or tokenizer that cannot be used, before the long work and not after it."""
-    if plan.lossy and options.verify_documents:
-        tokenizer = TextTokenizer(model.parent)
-        cut_documents(
-            read_text(options.verify_text), tokenizer, _context(options, plan), vocab_size
-        )
-    elif options.verify_text is not None:
-        read_text(options.verify_text)  # not needed, but a wrong name is a mistake all the same
 
 
 def _write(
@@ -191,18 +189,21 @@ def _write(
     return manifest
 
 
-def _rewrite(plan: Plan, target: Target, exact: Manifest, folder: Path) -> Manifest:
+def _rewrite(
+    plan: Plan, target: Target, exact: Manifest, folder: Path, codecs: Mapping[int, SubspaceCodec]
+) -> Manifest:
     """Applies a lossy plan to the graph in ``folder``; its weights file stays as it is."""
     graph = io.load_model(folder / io.MODEL_NAME)
-    applied = ApplyPlanPass(plan, target.code_layout)
+    applied = ApplyPlanPass(plan, target.code_layout, codecs)
     applied(graph)
-    ir.save(graph, folder / io.MODEL_NAME)
+    io.save_graph(graph, folder)
     manifest = dataclasses.replace(
         exact,
         mode=plan.mode,
         window=plan.window,
         state=tuple(applied.state),
         retained_fractions=applied.retained_fractions,
+        retained_extra=applied.retained_extra,
         plan=plan.to_dict(),
     )
     manifest.save(folder)

@@ -19,7 +19,19 @@ DEFAULT_WINDOW, DEFAULT_SINKS, DEFAULT_SLACK = 64, 4, 64
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share one code per token; ``exact`` groups hold one layer and no code."""
+    """Layers that share one code per token; ``exact`` groups hold one layer and no code.
+
+    Attributes:
+        layers: ascending layer indices, all of one kind.
+        mode: ``exact``, ``slerp`` or ``subspace``.
+        code_bits: slerp: bits per component of the shared direction.
+        slerp_t: slerp: parameter t.
+        magnitude: slerp: which magnitudes restore a layer.
+        retention: slerp: which tokens keep their full vectors.
+        code_heads: subspace: Hc, a divisor of Hk.
+        key_bits_per_element: subspace: most bits per key element, padding and magnitude included.
+        value_bits_per_element: subspace: likewise for values.
+    """
 
     layers: tuple[int, ...]
     mode: str = "exact"
@@ -27,12 +39,17 @@ class Group:
     slerp_t: float = 0.6
     magnitude: str = "own"
     retention: Retention = field(default_factory=Retention)
+    code_heads: int = 0
+    key_bits_per_element: float = 0.0
+    value_bits_per_element: float = 0.0
 
     def __post_init__(self) -> None:
         if self.mode == "exact" and len(self.layers) != 1:
             raise PlanError(f"an exact group holds one layer, not {list(self.layers)}")
         if self.mode == "slerp" and len(self.layers) < 2:
             raise PlanError(f"slerp merges at least two layers, not {list(self.layers)}")
+        if self.mode == "subspace" and self.code_heads < 1:
+            raise PlanError(f"the group of layers {list(self.layers)} has no code_heads")
 
 
 @dataclass(frozen=True)
@@ -40,12 +57,13 @@ class Plan:
     """All groups of a model, and what they share.
 
     Attributes:
-        mode: what the user asked for, ``exact`` or ``paper``.
+        mode: what the user asked for: ``exact``, ``paper`` or ``subspace``.
         groups: in layer order; every layer is in exactly one.
         window: recent tokens W that stay exact in coded groups.
         sinks: first tokens N that stay exact in coded groups.
         slack: tokens X that can be taken back, on top of the window.
         max_sequence_length: largest capacity C.
+        sensitivities: subspace: by ``key`` and ``value``, each layer's weight in its group's basis.
     """
 
     mode: str
@@ -54,6 +72,7 @@ class Plan:
     window: int = DEFAULT_WINDOW
     sinks: int = DEFAULT_SINKS
     slack: int = DEFAULT_SLACK
+    sensitivities: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         layers = [layer for group in self.groups for layer in group.layers]
@@ -103,7 +122,8 @@ class Plan:
                 )
                 for group in data["groups"]
             )
-            return Plan(**{**data, "groups": groups})
+            weights = {kind: tuple(row) for kind, row in data.get("sensitivities", {}).items()}
+            return Plan(**{**data, "groups": groups, "sensitivities": weights})
         except (KeyError, TypeError) as error:
             raise PlanError(f"the plan lacks or misnames a field: {error}") from error
 
@@ -112,20 +132,25 @@ def node_attributes(plan: Plan, group: Group, code_layout: str, head_dim: int) -
     """Attributes that make a node of ``group`` out of an exact node's, by ``schemas`` names."""
     if group.mode == "exact":
         return {}
+    shared = {
+        "code_layout": code_layout,
+        "window": plan.window,
+        "sinks": plan.sinks,
+        "ring_slots": plan.window + plan.slack,
+    }
+    if group.mode == "subspace":
+        return shared  # the rest is the codec's
     retention = group.retention
     values: dict[str, Any] = {
+        **shared,
         "mode": group.mode,
         "group_size": len(group.layers),
         "key_bits": (group.code_bits, head_dim),
         "value_bits": (group.code_bits, head_dim),
-        "code_layout": code_layout,
         "slerp_t": group.slerp_t,
         "magnitude": group.magnitude,
         "retention": retention.policy,
         "retention_scope": retention.scope,
-        "window": plan.window,
-        "sinks": plan.sinks,
-        "ring_slots": plan.window + plan.slack,
     }
     if retention.policy == "threshold":
         values["retention_threshold"] = retention.value

@@ -1,4 +1,4 @@
-"""``report.json``: what was done to the model, what it saves and what it costs."""
+"""``report.json`` and ``report.html``: what was done to the model, what it saves, what it costs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from minicache.exporter.options import PAPER_OPTIONS, ExportOptions
+from minicache.exporter.html_report import FILE_NAME as HTML_NAME
+from minicache.exporter.html_report import write_html
+from minicache.exporter.number_text import MISSING, factor, finite, interval
+from minicache.exporter.options import PAPER_OPTIONS, SUBSPACE_OPTIONS, ExportOptions
 from minicache.exporter.parity import ParityReport
+from minicache.exporter.plan_subspace import SubspaceChoice
+from minicache.exporter.report_tables import tables
+from minicache.exporter.reproduce import command_line
 from minicache.exporter.sizes import CacheSize, cache_size
+from minicache.exporter.verify import Verification
 from minicache.runtime.evaluate import EvaluationResult
 from minicache.runtime.manifest import Manifest
 
 FILE_NAME = "report.json"
 # Above this, users notice; the sentence in the report says so.
 NOTICEABLE_RATIO = 1.01
+# Above this, an export is not worth having; what to do instead depends on the mode.
+RUINOUS_RATIO = 1.1
+ADVICE = {
+    "paper": "this model does not survive this merge. Do not deploy it: `minicache profile` shows "
+    "how alike its layers are, and --mode exact loses nothing.",
+    "subspace": "codes this small lose too much of this model. Do not deploy it: a smaller --ratio "
+    "or a bound on the loss (--max-kl) keeps more, and --mode exact loses nothing.",
+}
 
 
 def build_report(
@@ -28,10 +42,12 @@ def build_report(
     manifest: Manifest,
     notes: list[str],
     parity: ParityReport,
-    evaluation: EvaluationResult | None,
+    verification: Verification | None,
+    choice: SubspaceChoice | None,
     seconds: float,
+    output: Path | None = None,
 ) -> dict[str, Any]:
-    """Gathers the content of ``report.json``.
+    """Gathers the content of ``report.json``: JSON-ready, None for what is no finite number.
 
     Args:
         model: the original model file.
@@ -39,21 +55,29 @@ def build_report(
         manifest: of the finished folder.
         notes: what the rewrite found worth saying, one sentence each.
         parity: the exact graph against the original.
-        evaluation: the loss of a lossy plan, if it was measured.
+        verification: the loss of a lossy plan, if it was measured, and its rivals'.
+        choice: what the subspace stage decided.
         seconds: wall time of the export.
+        output: the folder that is made; None: ``out``.
     """
+    output = output or Path("out")
     contexts = [c for c in (1024, 8192) if c < manifest.max_sequence_length]
     sizes = [cache_size(manifest, context) for context in [*contexts, manifest.max_sequence_length]]
-    ignored = () if options.mode == "paper" else PAPER_OPTIONS
+    used = {"paper": PAPER_OPTIONS, "subspace": SUBSPACE_OPTIONS}.get(options.mode, ())
+    ignored = {"cache", *PAPER_OPTIONS, *SUBSPACE_OPTIONS} - set(used)
+    evaluation = verification.evaluation if verification else None
     settings = {
         name: value
         for name, value in dataclasses.asdict(options).items()
         if name != "quiet" and name not in ignored
     }
-    settings["verify_text"] = options.verify_text and options.verify_text.name
+    for name in ("verify_text", "calibration", "plan"):
+        if settings.get(name) is not None:
+            settings[name] = settings[name].name
     merged = [group["layers"] for group in manifest.plan["groups"] if group["mode"] != "exact"]
-    return {
+    content = {
         "model": model.name,
+        "output": output.name,
         "mode": manifest.mode,
         "target": manifest.target,
         "options": settings,
@@ -61,11 +85,19 @@ def build_report(
         "exact_layers": manifest.num_layers - sum(len(layers) for layers in merged),
         "parity": parity.to_dict(),
         "quality": evaluation.to_dict() if evaluation else None,
+        "rivals": verification.baselines if verification else [],
+        "frontier": [point.to_dict() for point in choice.frontier] if choice else [],
+        "groups": choice.groups() if choice else [],
+        "similarity": choice.similarity if choice else [],
+        "calibration_tokens": choice.calibration_tokens if choice else 0,
         "cache_bytes": [_size(size) for size in sizes],
-        "verdict": verdict(evaluation, lossy=bool(merged)),
-        "notes": notes,
+        "verdict": verdict(evaluation, mode=options.mode, lossy=bool(merged)),
+        "notes": [*notes, *(choice.notes if choice else [])],
+        "command": command_line(options, model, output),
         "seconds": round(seconds, 1),
     }
+    cleaned: dict[str, Any] = finite(content)
+    return cleaned
 
 
 def _size(size: CacheSize) -> dict[str, Any]:
@@ -79,7 +111,7 @@ def _size(size: CacheSize) -> dict[str, Any]:
     }
 
 
-def verdict(evaluation: EvaluationResult | None, *, lossy: bool) -> str:
+def verdict(evaluation: EvaluationResult | None, *, mode: str, lossy: bool) -> str:
     """One sentence on the quality of the export."""
     if not lossy:
         return (
@@ -88,47 +120,34 @@ def verdict(evaluation: EvaluationResult | None, *, lossy: bool) -> str:
     if evaluation is None or evaluation.perplexity_ratio is None:
         return "The loss was not measured (verification was left out): measure it before use."
     ratio = evaluation.perplexity_ratio
-    change = (
-        f"perplexity {evaluation.perplexity_original:.2f} -> {evaluation.perplexity_exported:.2f}"
+    bounds = interval(evaluation.perplexity_ratio_low, evaluation.perplexity_ratio_high)
+    measured = (
+        f"perplexity {evaluation.perplexity_original:.2f} -> {evaluation.perplexity_exported:.2f} "
+        f"({factor(ratio)}{'' if bounds == MISSING else f', 95 % interval {bounds}'})"
     )
     if ratio <= NOTICEABLE_RATIO:
-        return f"Held-out text: {change} (x {ratio:.3f}), within 1 % of the original."
-    if ratio <= 1.1:
-        return f"Held-out text: {change} (x {ratio:.3f}): a small but measurable loss."
-    return (
-        f"WARNING: held-out text: {change} (x {ratio:.2f}): this model does not survive this "
-        "merge. "
-        "Do not deploy it: `minicache profile` shows how alike its layers are, and --mode exact "
-        "loses nothing."
-    )
+        return f"Held-out text: {measured}, within 1 % of the original."
+    if ratio <= RUINOUS_RATIO:
+        return f"Held-out text: {measured}: a small but measurable loss."
+    return f"WARNING: held-out text: {measured}: {ADVICE[mode]}"
 
 
 def write_report(content: dict[str, Any], folder: Path) -> None:
-    """Writes ``report.json`` into ``folder``."""
+    """Writes ``report.json`` and ``report.html`` into ``folder``."""
     text = json.dumps(content, indent=1, ensure_ascii=False)
     (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+    write_html(content, folder)
 
 
 def print_report(content: dict[str, Any], folder: Path, console: Console) -> None:
-    """Prints the report's essentials as a table and the verdict as a sentence."""
-    table = Table(title=f"{content['model']} -> {folder} ({content['mode']}, {content['target']})")
-    table.add_column("context", justify="right")
-    table.add_column("KV cache, resident", justify="right")
-    table.add_column("fp16 cache", justify="right")
-    table.add_column("compression, to fp16", justify="right")
-    table.add_column("to the model's own type", justify="right")
-    for size in content["cache_bytes"]:
-        table.add_row(
-            f"{size['context']}",
-            f"{size['resident'] / 1e6:.2f} MB",
-            f"{size['fp16_cache'] / 1e6:.2f} MB",
-            f"{size['ratio_to_fp16']:.2f} x",
-            f"{size['ratio_to_model_type']:.2f} x",
-        )
-    console.print(table)
+    """Prints the report's essentials as tables and the verdict as a sentence."""
+    title = f"{content['model']} -> {folder} ({content['mode']}, {content['target']})"
+    for table in tables(content, title):
+        console.print(table)
+        console.print()
     parity = content["parity"]
     console.print(
-        f"{'Rewrite check, before merging' if content['merged_groups'] else 'Parity'}: "
+        f"{'Rewrite check, before anything is coded' if content['merged_groups'] else 'Parity'}: "
         f"largest logit difference to the original "
         f"{parity['max_relative_difference']:.1e} of the largest logit "
         f"(allowed {parity['tolerance']:.0e}), top-1 agreement {parity['top1_agreement']:.2%}."
@@ -138,3 +157,4 @@ def print_report(content: dict[str, Any], folder: Path, console: Console) -> Non
     style = "bold red" if content["verdict"].startswith("WARNING") else "bold"
     console.print(content["verdict"], style=style)
     console.print(f'Wrote {folder}; run it: minicache generate {folder} --prompt "..."')
+    console.print(f"All of it, with plots: {folder / HTML_NAME}")

@@ -4,13 +4,12 @@ The ONNX Runtime library, the TensorRT plugin, the NumPy reference, the docs and
 this table; nothing else states names, order, types or shapes. It imports nothing heavy.
 
 One node stands for one attention layer. The nodes of a merge group carry ``group_slot`` 0..G-1; the
-node of slot G-1 is the *writer*: it also encodes, and returns all state tensors of the group. The
-others (*readers*) return the attention output only. Arity is fixed by the attributes: an absent
-input or output is left out, never an empty name.
+node of slot G-1, the *writer*, also encodes and returns all state tensors; the others (*readers*)
+return the attention output only. An absent input or output is left out, never an empty name.
 
 Shape letters: B batch, S new tokens, H query heads, Hk kv heads, Hc code heads, D head size,
-C capacity, G layers of the group, R code components, N sinks, M retained capacity. T is the model's
-type (fp32, fp16, bf16).
+C capacity, G layers of the group, R code components, N sinks, X rewind slack, M retained capacity,
+P slots of the side buffer (M, and X more for ``budget``). T is the model's type (fp32, fp16, bf16).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RETENTIONS = ("none", "threshold", "minmax", "budget")
 RETENTION_SCOPES = ("mean", "any-head")
 CODE_LAYOUTS = ("row", "tile")
 CODE_BITS = (16, 8, 4, 2)
-SEGMENT_ALIGNMENT = 16  # bytes: every segment of a code is padded to it
+SEGMENT_ALIGNMENT = 4  # bytes: every segment of a code is padded to it
 CAPACITY_MULTIPLE = 16  # tokens: one key tile
 
 
@@ -124,11 +123,11 @@ STATES: tuple[Tensor, ...] = (
     Tensor("value_magnitude", "fp16", "[B, Hc, C, G or 1]", "coded", "sign bit: token is retained"),
     Tensor("exact_key", "T|fp16", "[B, G, Hk, slots, D]", "always", "sinks, then the ring"),
     Tensor("exact_value", "T|fp16", "[B, G, Hk, slots, D]", "always", "sinks, then the ring"),
-    Tensor("retained_key", "T|fp16", "[B, G, Hk, M, D]", "retains", "full keys of retained tokens"),
-    Tensor("retained_value", "T|fp16", "[B, G, Hk, M, D]", "retains", "full values, likewise"),
-    Tensor("retained_position", "int32", "[B, M]", "retains", "-1 (or a position not coded): free"),
-    Tensor("retained_similarity", "fp32", "[B, M]", "retains", "mean cosine of the retained token"),
-    Tensor("similarity_range", "fp32", "[B, 2]", "retains", "minimum and maximum cosine so far"),
+    Tensor("retained_key", "T|fp16", "[B, G, Hk, P, D]", "retains", "full keys of retained tokens"),
+    Tensor("retained_value", "T|fp16", "[B, G, Hk, P, D]", "retains", "full values, likewise"),
+    Tensor("retained_position", "int32", "[B, P]", "retains", "-1 (or a position not coded): free"),
+    Tensor("retained_similarity", "fp32", "[B, P]", "retains", "mean cosine of the retained token"),
+    Tensor("similarity_range", "fp32", "[B, X+1, 2]", "retains", "lowest, highest cosine up to c0"),
 )
 
 # On the writer the new keys and values of slots 0..G-2 come last: k_0, v_0, k_1, v_1, ...
@@ -185,17 +184,11 @@ def state_names(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def input_names(attributes: Mapping[str, Any]) -> list[str]:
-    """Names of a node's inputs in order, e.g. for binding arrays to the reference.
-
-    Args:
-        attributes: complete, as ``attributes_with_defaults`` returns them.
-    """
+    """Names of a node's inputs in order; ``attributes`` are complete, with defaults."""
     names = [tensor.name for tensor in INPUTS if _present(tensor.present, attributes)]
     names += [f"past_{name}" for name in state_names(attributes)]
-    if is_writer(attributes):
-        for slot in range(attributes["group_size"] - 1):
-            names += [f"k_{slot}", f"v_{slot}"]
-    return names
+    others = range(attributes["group_size"] - 1) if is_writer(attributes) else ()
+    return names + [f"{kind}_{slot}" for slot in others for kind in "kv"]
 
 
 def output_names(attributes: Mapping[str, Any]) -> list[str]:
@@ -220,6 +213,12 @@ def magnitude_count(attributes: Mapping[str, Any]) -> int:
     return int(attributes["group_size"]) if own else 1
 
 
+def retained_extra(attributes: Mapping[str, Any]) -> int:
+    """Side-buffer slots beyond M: ``budget`` keeps X more tokens, that going back may need."""
+    slack = int(attributes["ring_slots"] - attributes["window"])
+    return slack if attributes["retention"] == "budget" else 0
+
+
 def state_shape(
     name: str, attributes: Mapping[str, Any], batch: int, capacity: int, retained: int = 0
 ) -> tuple[int, ...]:
@@ -230,7 +229,7 @@ def state_shape(
         attributes: complete attributes of any node of the group.
         batch: B.
         capacity: C, a multiple of ``CAPACITY_MULTIPLE``.
-        retained: M, where the group retains.
+        retained: P = M + ``retained_extra``, where the group retains.
     """
     group, kv_heads = attributes["group_size"], attributes["kv_num_heads"]
     code_heads, head_size = attributes["code_heads"], attributes["head_size"]
@@ -246,4 +245,6 @@ def state_shape(
         return batch, group, kv_heads, slots, head_size
     if name in ("retained_key", "retained_value"):
         return batch, group, kv_heads, retained, head_size
-    return batch, 2 if name == "similarity_range" else retained
+    if name == "similarity_range":
+        return batch, attributes["ring_slots"] - attributes["window"] + 1, 2
+    return batch, retained

@@ -27,7 +27,7 @@ def round_capacity(tokens: int) -> int:
 
 
 def retained_capacity(fraction: float, capacity: int) -> int:
-    """Side-buffer tokens M for a capacity C: the fraction, rounded up, at least one."""
+    """Retained tokens M for a capacity C: the fraction, rounded up, at least one."""
     # 1e-9: 0.05 * 1000 must stay 50 whatever the binary fraction says.
     return max(1, math.ceil(fraction * capacity - 1e-9))
 
@@ -49,7 +49,8 @@ def resolve_shape(
         elif size == CAPACITY:
             shape.append(capacity)
         elif size in manifest.retained_fractions:
-            shape.append(retained_capacity(manifest.retained_fractions[size], capacity))
+            most = retained_capacity(manifest.retained_fractions[size], capacity)
+            shape.append(most + manifest.retained_extra.get(size, 0))
         else:
             raise PackageError(
                 f"the manifest gives {state.past!r} the dimension {size!r}, which is neither a "
@@ -110,12 +111,11 @@ class Cache:
         """Empties the cache.
 
         Codes and exact slots need no wiping: every slot is written again before a token of the new
-        text is read from it. Only what remembers tokens by position or value is set back.
+        text is read from it. Only what remembers tokens by position is set back.
         """
-        initial = {"retained_position": -1, "similarity_range": (np.inf, -np.inf)}
         for past, state in self.states.items():
-            if state.name in initial:
-                self.arrays[past][...] = initial[state.name]
+            if state.name == "retained_position":
+                self.arrays[past][...] = -1
 
     @property
     def nbytes(self) -> int:

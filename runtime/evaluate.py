@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from minicache.runtime.metrics import DocumentScore, perplexity, ratio_interval
 from minicache.runtime.original import Original, load_original, prefill_original
 from minicache.runtime.progress import progress
 from minicache.runtime.session import Session
+from minicache.runtime.text_split import PIECE, judging_documents, split_documents
 
 DEFAULT_PREFILL, DEFAULT_CHUNK = 512, 32
 
@@ -76,6 +78,7 @@ def evaluate_folder(
     original: Path | None = None,
     text: Path | None = None,
     *,
+    documents: Sequence[Sequence[int]] | None = None,
     context: int = 1024,
     prefill: int | None = None,
     chunk: int | None = None,
@@ -91,7 +94,9 @@ def evaluate_folder(
     Args:
         folder: what ``minicache-export`` wrote.
         original: the model it was made from.
-        text: UTF-8; form feeds separate documents. None takes the text that ships with the package.
+        text: UTF-8; form feeds separate documents. None: the part of the text that ships with the
+            package that exports do not calibrate on.
+        documents: token ids of ``context`` tokens each, instead of a text.
         context: tokens per document, and capacity of the session.
         prefill: unscored tokens of each document; None: 512, at most half the context.
         chunk: tokens per call; None: 32, at most the window. A larger one flatters a lossy cache.
@@ -109,7 +114,7 @@ def evaluate_folder(
     manifest = Manifest.load(Path(folder))
     prefill, chunk = check_sizes(manifest, context, prefill, chunk)
     with Session(folder, max_sequence_length=context, threads=threads) as session:
-        found = cut_documents(read_text(text), session.tokenizer, context, manifest.vocab_size)
+        found = list(documents or ()) or _read_documents(session, text, context)
         documents = found[:max_documents]
         reference = load_original(original, manifest.vocab_size)
         scores = []
@@ -121,6 +126,18 @@ def evaluate_folder(
         resident = session.cache_bytes
     finish = "complete" if len(documents) == len(found) else "max_documents"
     return _result(manifest, scores, resident, context, prefill, chunk, finish)
+
+
+def _read_documents(session: Session, text: Path | None, context: int) -> list[list[int]]:
+    """Documents of a text; of the built-in one those that exports do not calibrate on."""
+    tokenizer, manifest = session.tokenizer, session.manifest
+    if text is not None:
+        return cut_documents(read_text(text), tokenizer, context, manifest.vocab_size)
+    built_in = tokenizer.encode_documents(read_text(None))
+    for document in built_in:
+        tokenizer.check_ids(document, manifest.vocab_size)
+    piece = min(PIECE, manifest.max_sequence_length)
+    return judging_documents(split_documents(built_in, piece, verify_elsewhere=False), context)
 
 
 def check_sizes(

@@ -32,7 +32,8 @@ class StateTensor:
         present: graph output that returns it; bound to the same memory as ``past``.
         dtype: NumPy dtype name.
         shape: dimensions; a string is a symbol: ``batch``, ``capacity``, or a name of
-            ``Manifest.retained_fractions`` (that fraction of the capacity).
+            ``Manifest.retained_fractions`` (that fraction of the capacity, and
+            ``retained_extra``).
     """
 
     name: str
@@ -65,6 +66,7 @@ class Manifest:
         bos_token_id: token that begins a text, if the tokenizer adds one.
         state: the state buffers in graph order.
         retained_fractions: symbol to fraction of the capacity, for retained tokens.
+        retained_extra: symbol to slots beyond that fraction, which going back may need.
         plan: the plan as ``minicache.exporter.plan`` writes it.
         producer: name and version of the exporter.
     """
@@ -86,6 +88,7 @@ class Manifest:
     bos_token_id: int | None = None
     state: tuple[StateTensor, ...] = ()
     retained_fractions: dict[str, float] = field(default_factory=dict)
+    retained_extra: dict[str, int] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
     producer: dict[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION

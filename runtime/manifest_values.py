@@ -20,7 +20,7 @@ _SIZES = (
     "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "max_sequence_length",
 )  # fmt: skip
 _COUNTS = ("rewind_slack", "window")
-_TABLES = ("retained_fractions", "plan", "producer")
+_TABLES = ("retained_fractions", "retained_extra", "plan", "producer")
 
 
 def check_values(manifest: Manifest, path: Path) -> None:
@@ -59,6 +59,9 @@ def check_values(manifest: Manifest, path: Path) -> None:
     for symbol, share in manifest.retained_fractions.items():
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
             raise refuse(f"retained_fractions[{symbol!r}]", "more than 0 and at most 1", share)
+    for symbol, slots in manifest.retained_extra.items():
+        if not _whole(slots, 0):
+            raise refuse(f"retained_extra[{symbol!r}]", "a whole number from 0 on", slots)
     for state in manifest.state:
         _check_state(state, refuse)
     if len({state.past for state in manifest.state}) < len(manifest.state):

@@ -21,8 +21,8 @@ class RetentionStats:
         n_retained: coded tokens that are read from the side buffer in full.
         n_merged: coded tokens that are read from their code.
         total: tokens that have left the exact window, without the sinks.
-        capacity: tokens M that the side buffer holds per row; 0 without retention.
-        full: whether a row's side buffer has no room left.
+        capacity: tokens M that are read in full per row at most; 0 without retention.
+        full: whether a row has no room left.
     """
 
     group: int
@@ -68,10 +68,21 @@ def retention_stats(
         capacity = 0
         if "retained_position" in tensors:
             position = tensors["retained_position"]
-            capacity = position.shape[1]
+            capacity = position.shape[1] - _extra(manifest, group)
             # An entry at or beyond c0 is left from a call that was taken back: free.
-            retained = ((position >= first) & (position < end[:, None])).sum(axis=1)
+            held = ((position >= first) & (position < end[:, None])).sum(axis=1)
+            retained = np.minimum(held, capacity)
         kept = int(retained.sum())
         full = capacity > 0 and bool((retained >= capacity).any())
         stats.append(RetentionStats(group, kept, total - kept, total, capacity, full))
     return stats
+
+
+def _extra(manifest: Manifest, group: int) -> int:
+    """Slots of a group's side buffer beyond M."""
+    shapes = [
+        state.shape
+        for state in manifest.state
+        if state.group == group and state.name == "retained_position"
+    ]
+    return manifest.retained_extra.get(str(shapes[0][1]), 0)

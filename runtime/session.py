@@ -183,8 +183,8 @@ class Session(OpenModel):
 
         Exact within the export's rewind slack, counted from the longest the row has been; and
         without bound where every token keeps its own slot (``exact`` mode without windows). With
-        ``minmax`` or ``budget`` retention, the choice of retained tokens may still show what was
-        dropped.
+        ``minmax`` retention, tokens that came in one call with dropped ones stay retained or not as
+        that call decided.
 
         Args:
             count: tokens to drop, one number or one per row [B].

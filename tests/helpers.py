@@ -40,10 +40,10 @@ def poison(state: dict[str, Array]) -> dict[str, Array]:
     """Fills state memory with NaN and 0x7f, as an allocator may leave it; changes it in place.
 
     Reading a slot that no token lies in then shows as NaN or as garbage. What an empty cache must
-    hold (free slots of the side buffer, the untouched range) stays.
+    hold (free slots of the side buffer) stays.
     """
     for name, array in state.items():
-        if name not in ("retained_position", "similarity_range"):
+        if name != "retained_position":
             array[...] = 0x7F if array.dtype == np.int8 else np.nan
     return state
 

@@ -2,7 +2,7 @@
 
 Reverse water-filling (Cover and Thomas, Elements of Information Theory, 10.3.3) gives a component
 of variance s half log2(s / water level) bits. With four widths, counts in multiples of 8 and
-segments padded to 16 bytes, the best layout is found by trying all of them instead: components are
+segments padded to 4 bytes, the best layout is found by trying all of them instead: components are
 sorted by variance, so that a layout is three counts and its distortion is read off running sums.
 """
 

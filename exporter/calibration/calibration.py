@@ -5,7 +5,7 @@ It is made by ``calibrate``, saved by ``calibration_file``, and good for every r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,7 @@ class Calibration:
         sinks: first tokens of each document that were left out.
         tokens: tokens that were read.
         notes: remarks for the report.
+        sensitivities: by ``key`` and ``value``, a factor of each layer's metric; empty: 1.
     """
 
     layers: tuple[CalibratedLayer, ...]
@@ -72,6 +73,7 @@ class Calibration:
     sinks: int
     tokens: int
     notes: list[str] = field(default_factory=list)
+    sensitivities: dict[str, tuple[float, ...]] = field(default_factory=dict)
     _bases: dict[tuple[str, tuple[int, ...], int], Basis] = field(default_factory=dict, repr=False)
 
     @property
@@ -149,6 +151,22 @@ class Calibration:
             )
         return self._bases[known]
 
+    def weigh(self, sensitivities: Mapping[str, Sequence[float]]) -> None:
+        """Weighs the layers of a group against each other; every codec made from now on does so.
+
+        Raises:
+            PlanError: not a positive number for every layer.
+        """
+        for kind in KINDS:
+            row = sensitivities.get(kind, ())
+            if len(row) != len(self.layers) or not all(0 < x < float("inf") for x in row):
+                raise PlanError(
+                    f"the sensitivities of {kind}s are {list(row)}; give a positive number for "
+                    f"each of the {len(self.layers)} layers"
+                )
+        self.sensitivities = {kind: tuple(sensitivities[kind]) for kind in KINDS}
+        self.forget_bases()
+
     def save(self, path: Path) -> None:
         """Writes everything to one file, as ``calibration_file.save_calibration``."""
         from minicache.exporter.calibration.calibration_file import save_calibration
@@ -167,10 +185,11 @@ class Calibration:
         self._bases.clear()
 
     def _metric(self, kind: str, layer: int) -> Array:
+        factor = self.sensitivities[kind][layer] if self.sensitivities else 1.0
         if kind == "value":
-            return self.output_metrics[layer]
-        rope = self.layers[layer].rope
-        return average_over_offsets(self.query_moments[layer], rope, self.max_sequence_length)
+            return factor * self.output_metrics[layer]
+        rope, moments = self.layers[layer].rope, self.query_moments[layer]
+        return factor * average_over_offsets(moments, rope, self.max_sequence_length)
 
     def _check(self, group_layers: Sequence[int], code_heads: int) -> tuple[int, ...]:
         layers = tuple(group_layers)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from minicache.exporter.options import MODES, SLERP_BITS, ExportOptions
+from minicache.exporter.planner.goal import CODE_HEADS
 from minicache.exporter.schemas import MAGNITUDES, RETENTION_SCOPES
 from minicache.exporter.targets import TARGETS
 
@@ -47,9 +48,76 @@ def add_export_parser(subparsers: Any) -> None:
         "--quiet", action="store_true", help="no progress, no report on the terminal"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    _add_subspace_options(parser, default)
+    _add_coded_options(parser, default)
     _add_paper_options(parser, default)
     _add_verify_options(parser, default)
     parser.set_defaults(run=run)
+
+
+def _add_subspace_options(parser: argparse.ArgumentParser, default: ExportOptions) -> None:
+    subspace = parser.add_argument_group(
+        "--mode subspace", "without --ratio, --kv-bytes-per-token, --max-kl or --plan: the largest "
+        "ratio that costs at most 1 %% perplexity"
+    )  # fmt: skip
+    subspace.add_argument(
+        "--ratio", type=float, metavar="X", help="coded part at least X times smaller than fp16"
+    )
+    subspace.add_argument(
+        "--kv-bytes-per-token", type=int, metavar="N", help="at most N coded bytes, all layers"
+    )
+    subspace.add_argument(
+        "--max-kl", type=float, metavar="NATS", help="at most so much KL to the original per token"
+    )
+    subspace.add_argument(
+        "--max-group-size",
+        type=int,
+        metavar="G",
+        default=default.max_group_size,
+        help="layers of the largest group; each of them reads the whole group's code",
+    )
+    subspace.add_argument(
+        "--code-heads",
+        choices=CODE_HEADS,
+        default=default.code_heads,
+        help="kv heads of a layer coded apart, jointly (smaller, but more arithmetic), or either",
+    )
+    subspace.add_argument(
+        "--plan", type=Path, metavar="FILE", help="take this plan (plan.json of an export)"
+    )
+    subspace.add_argument(
+        "--plan-minutes",
+        type=float,
+        metavar="MIN",
+        default=default.plan_minutes,
+        help="time after which no further plan is measured",
+    )
+    subspace.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="UTF-8 text to fit to; None: built in"
+    )
+    subspace.add_argument(
+        "--calibration-tokens",
+        type=int,
+        metavar="N",
+        default=default.calibration_tokens,
+        help="tokens of it to read at most",
+    )
+    subspace.add_argument(
+        "--cache",
+        type=Path,
+        metavar="FOLDER",
+        help="keeps calibrations and measurements; None: MINICACHE_CACHE or the user's cache",
+    )
+
+
+def _add_coded_options(parser: argparse.ArgumentParser, default: ExportOptions) -> None:
+    coded = parser.add_argument_group("--mode subspace and paper")
+    coded.add_argument(
+        "--window", type=int, metavar="W", default=default.window, help="recent tokens kept exact"
+    )
+    coded.add_argument(
+        "--sinks", type=int, metavar="N", default=default.sinks, help="first tokens kept exact"
+    )
 
 
 def _add_paper_options(parser: argparse.ArgumentParser, default: ExportOptions) -> None:
@@ -94,12 +162,6 @@ def _add_paper_options(parser: argparse.ArgumentParser, default: ExportOptions) 
         choices=SLERP_BITS,
         default=default.code_bits,
         help="bits per element of the shared direction",
-    )
-    paper.add_argument(
-        "--window", type=int, metavar="W", default=default.window, help="recent tokens kept exact"
-    )
-    paper.add_argument(
-        "--sinks", type=int, metavar="N", default=default.sinks, help="first tokens kept exact"
     )
 
 

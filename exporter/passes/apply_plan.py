@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx_ir as ir
 
 from minicache.exporter import schemas
+from minicache.exporter.calibration.codec import SubspaceCodec
 from minicache.exporter.plan import Group, Plan, node_attributes
 from minicache.exporter.state_io import StateIo
 from minicache.runtime.errors import PlanError
@@ -34,18 +37,24 @@ class ApplyPlanPass(ir.passes.InPlacePass):
     Args:
         plan: covers every layer of the model.
         code_layout: the target's.
+        codecs: of ``subspace`` groups, by their first layer.
 
     Attributes:
         state: the state buffers in graph order, known after the pass has run.
         retained_fractions: symbol to fraction of the capacity, for the manifest.
+        retained_extra: symbol to slots beyond it, likewise.
     """
 
-    def __init__(self, plan: Plan, code_layout: str) -> None:
+    def __init__(
+        self, plan: Plan, code_layout: str, codecs: Mapping[int, SubspaceCodec] | None = None
+    ) -> None:
         super().__init__()
         self.plan = plan
         self.code_layout = code_layout
+        self.codecs = codecs or {}
         self.state: list[StateTensor] = []
         self.retained_fractions: dict[str, float] = {}
+        self.retained_extra: dict[str, int] = {}
 
     def requires(self, model: ir.Model) -> None:
         """Every node is exact, and the plan covers them all."""
@@ -89,7 +98,10 @@ class ApplyPlanPass(ir.passes.InPlacePass):
 
     def _rewrite(self, model: ir.Model, index: int, group: Group, nodes: list[ir.Node]) -> None:
         head_dim = int(nodes[0].attributes["head_size"].as_int())
+        codec = self.codecs[group.layers[0]] if group.mode == "subspace" else None
         changes = node_attributes(self.plan, group, self.code_layout, head_dim)
+        if codec is not None:
+            changes |= codec.attributes()
         if group.mode == "exact" and (window := _local_window(nodes[0])):
             changes["ring_slots"] = window + self.plan.slack
         for slot, node in enumerate(nodes):
@@ -104,11 +116,14 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         io = StateIo(index, writer, exact_dtype)
         if group.retention.policy != "none" and group.mode != "exact":
             self.retained_fractions[io.retained_symbol] = group.retention.capacity
+            self.retained_extra[io.retained_symbol] = schemas.retained_extra(writer)
         pasts = io.pasts()
         # Read before any node is removed: removal takes a node's inputs away.
         earlier = [value for other in nodes[:-1] for value in other.inputs[1:3]]
         for slot, node in enumerate(nodes):
             plain = list(node.inputs[:-2])
+            if codec is not None:
+                plain += _tables(model.graph, f"group{index}", codec, slot, query.dtype)
             if slot == len(nodes) - 1:
                 self._replace(model, node, [*plain, *pasts, *earlier], 1 + len(pasts))
             else:
@@ -138,6 +153,29 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         node.outputs[0].replace_all_uses_with(attention)
         model.graph.remove(node, safe=True)
         attention.name = name
+
+
+def _tables(
+    graph: ir.Graph, scope: str, codec: SubspaceCodec, slot: int, dtype: ir.DataType
+) -> list[ir.Value | None]:
+    """The constant inputs of one slot's node: decoders and encoders in the model's precision."""
+    half = dtype != ir.DataType.FLOAT
+    values: list[ir.Value | None] = []
+    for name, array in codec.arrays(slot, np.float16 if half else np.float32).items():
+        full = f"minicache/{scope}/{name}"
+        full += f".{slot}" if name.endswith("decoder") else ""
+        if full not in graph.initializers:
+            tensor = ir.tensor(array, name=full)
+            graph.register_initializer(
+                ir.Value(
+                    name=full,
+                    type=ir.TensorType(tensor.dtype),
+                    shape=ir.Shape(array.shape),
+                    const_value=tensor,
+                )
+            )
+        values.append(graph.initializers[full])
+    return values
 
 
 def _local_window(node: ir.Node) -> int:

@@ -9,6 +9,9 @@ namespace {
 
 std::string Text(int64_t value) { return std::to_string(value); }
 
+// Bytes of a segment with its padding (SEGMENT_ALIGNMENT of exporter/schemas.py).
+int32_t Padded(int32_t bytes) { return (bytes + 3) / 4 * 4; }
+
 template <class T>
 std::string Choose(const char* name, const std::string& given,
                    const std::vector<std::pair<const char*, T>>& choices, T* chosen) {
@@ -39,7 +42,7 @@ std::string CheckBits(const char* name, const std::vector<int64_t>& bits, int64_
   format->segments[0] = {width, count, 0, 0};
   format->segment_count = 1;
   format->components = count;
-  format->bytes = (width * count / 8 + 15) / 16 * 16;
+  format->bytes = Padded(width * count / 8);
   format->layout = layout;
   return "";
 }
@@ -61,7 +64,7 @@ std::string CheckSubspaceBits(const char* name, const std::vector<int64_t>& bits
     segment = {static_cast<int32_t>(width), static_cast<int32_t>(count), format->components,
                format->bytes};
     format->components += segment.count;
-    format->bytes += (segment.bits * segment.count / 8 + 15) / 16 * 16;
+    format->bytes += Padded(segment.bits * segment.count / 8);
   }
   if (fits) return "";
   std::string given;

@@ -130,6 +130,7 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
                                  int lane0, const float* p, float* out, int64_t out_stride,
                                  const Ahead& ahead) {
   using B = Bits<kBits>;
+  const int left = SegmentBytes(s) - lane0;
   Floats sums[kRows][B::kPlanes][2];
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
@@ -156,7 +157,7 @@ static inline void AddValueLanes(const CodeFormat& f, const CodeSegment& s, cons
         }
       }
     } else {
-      const Words x = LoadWords(quad + lane0 * 4);
+      const Words x = LoadBytesOfQuad(quad + lane0 * 4, left);
       MINICACHE_UNROLL
       for (int t = 0; t < 4; t++) {
         MINICACHE_UNROLL

@@ -80,7 +80,7 @@ Expected Expect(const Attributes& a, TensorId id, const CallShape& n) {
     case TensorId::kRetainedSimilarity:
       return {{n.batch, n.retained}, IsFloat, "float"};
     default:
-      return {{n.batch, 2}, IsFloat, "float"};
+      return {{n.batch, a.slack() + 1, 2}, IsFloat, "float"};
   }
 }
 

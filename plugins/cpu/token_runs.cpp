@@ -38,19 +38,54 @@ void TokenRunMaker::GatherRetained() {
   const auto* position =
       reinterpret_cast<const int32_t*>(call_.tensor(TensorId::kRetainedPosition).data);
   auto* memory = static_cast<int32_t*>(
-      call_.host.Allocate(static_cast<size_t>(2 * m * call_.shape.batch + 1) * sizeof(int32_t)));
+      call_.host.Allocate(static_cast<size_t>(3 * m * call_.shape.batch + 1) * sizeof(int32_t)));
   for (int64_t row = 0; row < call_.shape.batch; row++) {
     const int64_t end = call_.spans[static_cast<size_t>(row)].coded_end;
-    Retained found = {memory, memory + m, 0};
+    Retained found = {memory, memory + m, memory + 2 * m, 0, 0};
+    const bool all = m == MostActive(call_);
+    const std::vector<Candidate> unmarked =
+        all ? std::vector<Candidate>() : FindUnmarked(row, position);
+    auto next = unmarked.begin();
     for (int64_t slot = 0; slot < m; slot++) {
       if (position[slot] < a_.sinks || position[slot] >= end) continue;
+      if (next != unmarked.end() && next->slot == slot) {
+        found.unmarked[found.unmarked_count++] = position[slot];
+        ++next;
+      } else if (!all && !IsMarked(call_, row, position[slot])) {
+        continue;
+      }
       found.slots[found.count] = static_cast<int32_t>(slot);
       found.positions[found.count++] = position[slot];
     }
     retained_.push_back(found);
-    memory += 2 * m;
+    memory += 3 * m;
     position += m;
   }
+}
+
+// The active tokens (docs/operator.md) without a mark, by slot. Marks are of the end of codes that
+// the last call left. Going back from there, tokens that it marked stay active, and the least
+// similar others take the places of those that were dropped.
+std::vector<Candidate> TokenRunMaker::FindUnmarked(int64_t row, const int32_t* position) const {
+  const int64_t m = call_.shape.retained, end = call_.spans[static_cast<size_t>(row)].coded_end;
+  const auto* similarities =
+      reinterpret_cast<const float*>(call_.tensor(TensorId::kRetainedSimilarity).data) + row * m;
+  std::vector<Candidate> unmarked;
+  int64_t marked = 0;
+  for (int64_t slot = 0; slot < m; slot++) {
+    if (position[slot] < a_.sinks || position[slot] >= end) continue;
+    if (IsMarked(call_, row, position[slot])) {
+      marked++;
+    } else {
+      unmarked.push_back({similarities[slot], position[slot], slot});
+    }
+  }
+  const int64_t room = std::max<int64_t>(0, MostActive(call_) - marked);
+  LeastSimilarFirst(room, &unmarked);
+  if (room < static_cast<int64_t>(unmarked.size())) unmarked.resize(static_cast<size_t>(room));
+  std::sort(unmarked.begin(), unmarked.end(),
+            [](const Candidate& a, const Candidate& b) { return a.slot < b.slot; });
+  return unmarked;
 }
 
 // At this layer and head of [B, G, Hk, slots, D] tensors.
@@ -111,7 +146,13 @@ TokenRuns TokenRunMaker::Make(int64_t row, int64_t head, int64_t fresh_end) cons
   TokenRun exact =
       Vectors(TensorId::kExactKey, TensorId::kExactValue, call_.exact_dtype, slots, row, head);
   if (a_.coded()) {
-    runs.Add(Codes(row, head));
+    TokenRun codes = Codes(row, head);
+    if (a_.retains()) {
+      const Retained& found = retained_[static_cast<size_t>(row)];
+      codes.skipped = found.unmarked;
+      codes.skipped_count = found.unmarked_count;
+    }
+    runs.Add(codes);
     if (a_.retains()) {
       TokenRun run = Vectors(TensorId::kRetainedKey, TensorId::kRetainedValue, call_.retained_dtype,
                              call_.shape.retained, row, head);

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "cpu/call.h"
+#include "cpu/side_buffer.h"
 
 namespace minicache {
 
@@ -27,14 +27,17 @@ class TokenRunMaker {
   TokenRuns Make(int64_t row, int64_t head, int64_t fresh_end) const;
 
  private:
-  // Entries of the side buffer that are read: their positions lie in [sinks, coded_end).
+  // Entries of the side buffer that are read, and those among them whose code bears no mark.
   struct Retained {
     int32_t* slots;
     int32_t* positions;
+    int32_t* unmarked;  // positions
     int64_t count;
+    int64_t unmarked_count;
   };
 
   void GatherRetained();
+  std::vector<Candidate> FindUnmarked(int64_t row, const int32_t* position) const;
   TokenRun Vectors(TensorId key, TensorId value, Dtype dtype, int64_t slots, int64_t row,
                    int64_t head) const;
   TokenRun Codes(int64_t row, int64_t head) const;

@@ -36,6 +36,12 @@ static inline void ReadMagnitudes(const BlockView& block, TokenFactors* factors)
     factors->value[t] = HalfToFloat((uint16_t)(value[t * run.magnitude_stride] & 0x7fff));
     factors->usable[t] = -1;
   }
+  for (int64_t i = 0; i < run.skipped_count; i++) {
+    const int64_t t = run.skipped[i] - block.first;
+    if (t < 0 || t >= kBlockTokens) continue;
+    factors->key[t] = factors->value[t] = 0.f;
+    factors->usable[t] = 0;
+  }
 }
 
 // The state of the online softmax of a task.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicache.exporter import schemas
 from minicache.plugins.reference.primitives import Array
+from minicache.plugins.reference.retention import active_slots
 from minicache.plugins.reference.state import Attributes, Span, State, exact_slot, restored_codes
 from minicache.plugins.reference.subspace import Tables, restored_subspace
 
@@ -83,9 +85,15 @@ def cached_tokens(
         coded = np.arange(span.sinks, max(span.c0, span.sinks))
         keep = np.ones(coded.size, bool)
         if "retained_position" in state:
-            keep = ~np.signbit(state["key_magnitude"][row, 0, coded, 0])
             held = state["retained_position"][row]
-            at = np.flatnonzero((held >= span.sinks) & (held < span.c0))
+            at = active_slots(
+                held,
+                state["retained_similarity"][row],
+                (span.sinks, span.c0),
+                attributes["retention"],
+                max(0, held.size - schemas.retained_extra(attributes)),
+            )
+            keep = ~np.isin(coded, held[at])
             for part, kind in zip(parts, kinds, strict=True):
                 part.append(state[f"retained_{kind}"][row, layer][:, at].astype(np.float64))
             positions.append(held[at])

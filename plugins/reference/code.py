@@ -1,7 +1,7 @@
 """Codes: quantised directions, packed into the bytes of a row or a tile.
 
 A code is a list of segments ``bits, count, bits, count, ...`` (``minicache.exporter.schemas``);
-each segment is packed in planes and padded with zeros to 16 bytes. Tokens never share a byte.
+each segment is packed in planes and padded with zeros to 4 bytes. Tokens never share a byte.
 """
 
 from __future__ import annotations

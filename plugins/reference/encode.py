@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from minicache.exporter import schemas
 from minicache.plugins.reference.code import pack_row, quantise, row_to_tile
 from minicache.plugins.reference.primitives import Array, merge_group
-from minicache.plugins.reference.retention import group_similarity, update_retained
+from minicache.plugins.reference.retention import (
+    group_similarity,
+    update_range,
+    update_retained,
+)
 from minicache.plugins.reference.state import (
     MAGNITUDE_LIMIT,
     Attributes,
@@ -88,9 +91,6 @@ def _encode_row(
     first, end = span.encoded
     positions = np.arange(first, end)
     full = {kind: _full_vectors(attributes, state, row, span, kind, new[kind]) for kind in new}
-    retained = np.zeros(positions.size, bool)
-    if "retained_position" in state:
-        retained = _retain_row(attributes, state, row, span, full)
     for kind, vectors in full.items():
         if attributes["mode"] == "subspace":
             rows, magnitudes = encode_subspace(attributes, kind, vectors, positions, tables)
@@ -104,8 +104,9 @@ def _encode_row(
         all_rows[:, positions] = rows
         tiled = attributes["code_layout"] == "tile"
         state[f"{kind}_code"][row] = row_to_tile(all_rows, kind) if tiled else all_rows
-        sign = np.where(retained, -1.0, 1.0).astype(np.float16)[None, :, None]
-        state[f"{kind}_magnitude"][row][:, positions] = np.copysign(magnitudes, sign)
+        state[f"{kind}_magnitude"][row][:, positions] = magnitudes
+    if "retained_position" in state:
+        _retain_row(attributes, state, row, span, full)
 
 
 def _full_vectors(
@@ -122,8 +123,8 @@ def _full_vectors(
 
 def _retain_row(
     attributes: Attributes, state: State, row: int, span: Span, full: dict[str, Array]
-) -> Array:
-    """Updates the side buffer of one row; returns which encoded tokens are retained."""
+) -> None:
+    """Updates the side buffer of one row, and the signs of its magnitudes."""
     matched = {
         kind: np.stack(
             [v[h] for v, h in zip(full[kind], head_order(attributes, kind), strict=True)]
@@ -131,9 +132,6 @@ def _retain_row(
         for kind in full
     }
     cosines = group_similarity(matched["key"], matched["value"], attributes["retention_scope"])
-    limits: Any = state["similarity_range"][row]
-    limits[0] = np.min(cosines, initial=limits[0])
-    limits[1] = np.max(cosines, initial=limits[1])
     first, end = span.encoded
     update = update_retained(
         state["retained_position"][row],
@@ -144,18 +142,19 @@ def _retain_row(
         attributes["retention"],
         threshold=attributes["retention_threshold"],
         gamma=attributes["retention_gamma"],
-        similarity_range=(float(limits[0]), float(limits[1])),
+        similarity_range=update_range(
+            state["similarity_range"][row], span.sinks, (first, end), cosines
+        ),
+        extra=schemas.retained_extra(attributes),
     )
     state["retained_position"][row] = update.position
-    retained = np.zeros(end - first, bool)
+    state["retained_similarity"][row] = update.similarity
     for position, slot in update.written.items():
-        token = position - first
-        retained[token] = True
-        state["retained_similarity"][row, slot] = cosines[token]
         for kind, vectors in full.items():
             buffer = state[f"retained_{kind}"]
-            buffer[row, :, :, slot] = vectors[:, :, token].astype(buffer.dtype)
+            buffer[row, :, :, slot] = vectors[:, :, position - first].astype(buffer.dtype)
+    coded = np.arange(span.sinks, end)
+    sign = np.where(np.isin(coded, update.active), -1, 1).astype(np.float16)[None, :, None]
     for kind in full:
         magnitudes = state[f"{kind}_magnitude"][row]
-        magnitudes[:, update.evicted] = np.abs(magnitudes[:, update.evicted])
-    return retained
+        magnitudes[:, coded] = np.copysign(magnitudes[:, coded], sign)

@@ -87,19 +87,67 @@ def retention_mask(
     return mask
 
 
+def update_range(
+    ranges: Array, sinks: int, encoded: tuple[int, int], similarities: Array
+) -> tuple[float, float]:
+    """Takes the tokens of a call into the running range of similarities.
+
+    Args:
+        ranges: ``[X + 1, 2]`` fp32, ``similarity_range`` of one row; changed in place. Entry
+            (c - N) mod (X + 1) holds minimum and maximum over the positions [N, c).
+        sinks: N.
+        encoded: positions [first, c1) that are encoded by this call (E).
+        similarities: ``[c1 - first]`` fp32, of E.
+
+    Returns:
+        Minimum and maximum over [N, c1).
+    """
+    first, end = encoded
+    slots = len(ranges)
+    before = ranges[(first - sinks) % slots] if first > sinks else (np.inf, -np.inf)
+    low = np.minimum.accumulate([before[0], *similarities])
+    high = np.maximum.accumulate([before[1], *similarities])
+    for c in range(max(first, end - slots) + 1, end + 1):
+        ranges[(c - sinks) % slots] = low[c - first], high[c - first]
+    return float(low[-1]), float(high[-1])
+
+
+def active_slots(
+    position: Array, retained_similarity: Array, coded: tuple[int, int], policy: str, capacity: int
+) -> Array:
+    """Slots of the side buffer that are read where the codes end at c: A(c) of docs/operator.md.
+
+    Args:
+        position: ``[P]`` int32, ``retained_position``.
+        retained_similarity: ``[P]`` fp32, valid where a position is held.
+        coded: positions [N, c).
+        policy: ``threshold``, ``minmax`` or ``budget``.
+        capacity: M.
+
+    Returns:
+        At most M slots, by position.
+    """
+    held = np.flatnonzero((position >= coded[0]) & (position < coded[1]))
+    if policy == "budget":
+        held = held[np.lexsort((position[held], retained_similarity[held]))[:capacity]]
+    return np.asarray(held[np.argsort(position[held])])
+
+
 @dataclass(frozen=True)
 class RetentionUpdate:
     """What one call changes in the side buffer of one batch row.
 
     Attributes:
-        position: ``[M]`` int32, the new ``retained_position``.
-        written: the slot of each retained token of this call, by position.
-        evicted: positions that were retained before and are no longer.
+        position: ``[P]`` int32, the new ``retained_position``.
+        similarity: ``[P]`` fp32, the new ``retained_similarity``.
+        written: the slot of each token of this call that is stored, by position.
+        active: positions that are read from the buffer after the call, ascending.
     """
 
     position: Array
+    similarity: Array
     written: dict[int, int]
-    evicted: list[int]
+    active: Array
 
 
 def update_retained(
@@ -113,28 +161,30 @@ def update_retained(
     threshold: float,
     gamma: float,
     similarity_range: tuple[float, float],
+    extra: int = 0,
 ) -> RetentionUpdate:
-    """Computes the retained set of one batch row from L and E of docs/operator.md.
+    """Computes the side buffer of one batch row from L and E of docs/operator.md.
 
     Args:
-        position: ``[M]`` int32, ``retained_position`` before the call.
-        retained_similarity: ``[M]`` fp32, valid where a position is held.
-        cached: positions [N, c0) whose retained tokens (L) count; entries elsewhere are dropped.
+        position: ``[P]`` int32, ``retained_position`` before the call.
+        retained_similarity: ``[P]`` fp32, valid where a position is held.
+        cached: positions [N, c0) whose stored tokens (L) count; entries elsewhere are dropped.
         encoded: positions [first, c1) that are encoded by this call (E).
         similarities: ``[c1 - first]`` fp32, of E.
         policy: ``threshold``, ``minmax`` or ``budget``.
         threshold: of ``threshold``.
         gamma: of ``minmax``.
         similarity_range: c_min, c_max with E taken in.
+        extra: slots beyond M (``schemas.retained_extra``).
     """
-    capacity = position.size
+    slots = position.size
     old_slot = {int(p): slot for slot, p in enumerate(position) if p >= 0}
     kept_before = [p for p in sorted(old_slot) if cached[0] <= p < cached[1]]
     new = list(range(*encoded))
     if policy == "budget":
         candidates = kept_before + new
         before = [retained_similarity[old_slot[p]] for p in kept_before]
-        mask = retention_mask([*before, *similarities], policy, capacity=capacity)
+        mask = retention_mask([*before, *similarities], policy, capacity=slots)
         kept = [p for p, keep in zip(candidates, mask, strict=True) if keep]
     else:
         mask = retention_mask(
@@ -142,7 +192,7 @@ def update_retained(
             policy,
             threshold=threshold,
             gamma=gamma,
-            capacity=max(0, capacity - len(kept_before)),
+            capacity=max(0, slots - len(kept_before)),
             similarity_range=similarity_range,
         )
         kept = kept_before + [p for p, keep in zip(new, mask, strict=True) if keep]
@@ -156,4 +206,9 @@ def update_retained(
             after[next(free)] = p
     slot_of = {int(p): slot for slot, p in enumerate(after) if p >= 0}
     written = {p: slot_of[p] for p in kept if encoded[0] <= p < encoded[1]}
-    return RetentionUpdate(after, written, [p for p in kept_before if p not in slot_of])
+    similarity = retained_similarity.copy()
+    for p, slot in written.items():
+        similarity[slot] = similarities[p - encoded[0]]
+    coded = cached[0], encoded[1]
+    active = active_slots(after, similarity, coded, policy, max(0, slots - extra))
+    return RetentionUpdate(after, similarity, written, after[active])

@@ -46,17 +46,16 @@ def new_state(
         exact_dtype: type of ``exact_*`` and ``retained_*``: the model's in ``exact`` mode.
 
     Returns:
-        One array per ``schemas.state_names``: zeros; ``retained_position`` -1 and
-        ``similarity_range`` (+inf, -inf).
+        One array per ``schemas.state_names``: zeros, and ``retained_position`` -1.
     """
     full = schemas.attributes_with_defaults(attributes)
+    slots = retained + schemas.retained_extra(full)
     state = {}
     for name in schemas.state_names(full):
-        shape = schemas.state_shape(name, full, batch, capacity, retained)
+        shape = schemas.state_shape(name, full, batch, capacity, slots)
         state[name] = np.zeros(shape, state_dtype(name, exact_dtype))
     if "retained_position" in state:
         state["retained_position"][:] = FREE
-        state["similarity_range"][:] = (np.inf, -np.inf)
     return state
 
 

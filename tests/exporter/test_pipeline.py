@@ -37,7 +37,7 @@ def test_exact_mode_proves_parity(model: Path, tmp_path: Path) -> None:
     "options",
     [
         {"retention": "none"},
-        {"retention": "budget:0.1", "code_bits": 8},
+        {"retention": "budget:0.1", "code_bits": 8, "rewind_slack": 16},  # + X slots
         {"retention": "minmax:0.05", "code_bits": 4, "magnitude": "blended"},
         {"retention": "threshold:0.5", "group_size": 3, "start_layer": 0},
     ],
@@ -80,5 +80,6 @@ def test_tokens_within_the_window_are_exact(tmp_path: Path) -> None:
 def test_the_command_reports_what_it_wrote(tmp_path: Path) -> None:
     export(F1, tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"model.onnx", "minicache.json", "report.json", "config.json"} <= names
+    expected = {"model.onnx", "minicache.json", "report.json", "report.html", "config.json"}
+    assert expected <= names
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

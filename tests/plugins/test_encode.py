@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from minicache.plugins.reference import run_group
+from minicache.plugins.reference.retention import active_slots
 from tests.helpers import Text, assert_close, chunks, make_attributes, make_text, poisoned_state
 from tests.plugins.plain import plain_attention, plain_slerp_mode
 from tests.plugins.slerp_text import CAPACITY, SMALL, TOKENS, run_slerp
@@ -92,15 +93,17 @@ def test_a_full_side_buffer_makes_everything_exact() -> None:
 
 
 def test_retained_and_merged_tokens_add_up() -> None:
-    """Each coded token is either in the side buffer, with sign bits, or read from its code."""
+    """Each coded token is either read from the side buffer, with sign bits, or from its code."""
     attributes = make_attributes(**SMALL, retention="budget", group_size=3)
     text = make_text(attributes, TOKENS, dtype=np.float64)
     _, state = run_slerp(attributes, text, list(chunks(TOKENS, 13)))
     coded = np.arange(attributes["sinks"], TOKENS - attributes["window"])
     held = state["retained_position"][0]
+    border = int(coded[0]), int(coded[-1]) + 1
+    slots = active_slots(held, state["retained_similarity"][0], border, "budget", 6)
     for kind in ("key", "value"):
         signed = np.signbit(state[f"{kind}_magnitude"][0][:, coded])
-        assert (signed == np.isin(coded, held)[None, :, None]).all()
+        assert (signed == np.isin(coded, held[slots])[None, :, None]).all()
     assert signed[0, :, 0].sum() + (~signed[0, :, 0]).sum() == coded.size
     assert sorted(held) == sorted(set(held) & set(coded))
 

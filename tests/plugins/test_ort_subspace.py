@@ -75,6 +75,8 @@ SHAPES: list[tuple[int, int, int, int, int, tuple[int, ...]]] = [
     (4, 4, 2, 80, 2, MIXED),
     (4, 4, 1, 80, 1, TWO_BITS),
     (12, 4, 4, 64, 1, (8, 64)),
+    (3, 3, 1, 64, 10, MIXED),
+    (2, 1, 1, 32, 12, TWO_BITS),
 ]
 
 

@@ -8,12 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicache.plugins.reference import group_similarity, retention_mask
-from minicache.plugins.reference.retention import RetentionUpdate, update_retained
+from minicache.plugins.reference.retention import (
+    RetentionUpdate,
+    active_slots,
+    update_range,
+    update_retained,
+)
 
 COSINES = st.lists(st.integers(-100, 100).map(lambda n: n / 100), min_size=1, max_size=40)
 
 
-def update(position, similarities, cached, encoded, policy, held=None) -> RetentionUpdate:  # type: ignore[no-untyped-def]
+def update(  # type: ignore[no-untyped-def]
+    position, similarities, cached, encoded, policy, held=None, extra=0
+) -> RetentionUpdate:
     """One call, with threshold 0.5 and gamma 0.2."""
     new = np.array(similarities, np.float32)
     return update_retained(
@@ -26,6 +33,7 @@ def update(position, similarities, cached, encoded, policy, held=None) -> Retent
         threshold=0.5,
         gamma=0.2,
         similarity_range=(float(new.min(initial=0)), float(new.max(initial=1))),
+        extra=extra,
     )
 
 
@@ -63,7 +71,7 @@ def test_new_tokens_take_free_slots_in_order() -> None:
     after = update([-1, 7, -1, 5], [0.1, 0.9, 0.2, 0.3], (4, 10), (10, 14), "threshold")
     assert list(after.position) == [10, 7, 12, 5]
     assert after.written == {10: 0, 12: 2}
-    assert after.evicted == []
+    assert list(after.active) == [5, 7, 10, 12]
 
 
 def test_positions_taken_back_are_freed() -> None:
@@ -81,11 +89,39 @@ def test_a_token_encoded_again_keeps_its_slot() -> None:
 
 
 def test_budget_evicts_the_most_similar() -> None:
-    """A less similar new token takes the slot of the most similar one, which is named."""
+    """A less similar new token takes the slot of the most similar one."""
     after = update([5, 6, 7], [0.2, 0.95], (4, 8), (8, 10), "budget", held=[0.1, 0.9, 0.3])
     assert list(after.position) == [5, 8, 7]
-    assert after.evicted == [6]
+    assert list(after.active) == [5, 7, 8]
     assert after.written == {8: 1}
+
+
+def test_budget_stores_more_than_it_reads() -> None:
+    """Of M + X stored tokens the M least similar are read: going back gives the places back."""
+    after = update([5, 6, 7], [0.2, 0.95], (4, 8), (8, 10), "budget", [0.1, 0.9, 0.3], extra=1)
+    assert list(after.position) == [5, 8, 7]
+    assert list(after.active) == [5, 8]
+    slots = active_slots(after.position, after.similarity, (4, 8), "budget", 2)
+    assert list(after.position[slots]) == [5, 7]
+    assert not active_slots(after.position, after.similarity, (4, 8), "budget", 0).size
+
+
+@given(COSINES, st.integers(0, 5), st.integers(1, 8), st.integers(0, 40))
+def test_the_range_of_a_prefix_is_found_again(
+    cosines: list[float], sinks: int, slots: int, call: int
+) -> None:
+    """The last X + 1 entries are those of the prefixes, however the text was cut into calls."""
+    values = np.array(cosines, np.float32)
+    ranges = np.full((slots, 2), np.nan, np.float32)
+    first = 0
+    while first < values.size:
+        end = min(first + 1 + call % 7, values.size)
+        encoded = sinks + first, sinks + end
+        limits = update_range(ranges, sinks, encoded, values[first:end])
+        assert limits == (values[:end].min(), values[:end].max())
+        first, call = end, call // 2
+    for end in range(max(1, values.size - slots + 1), values.size + 1):
+        assert tuple(ranges[end % slots]) == (values[:end].min(), values[:end].max())
 
 
 def test_budget_ties_go_to_the_smaller_position() -> None:

@@ -58,15 +58,15 @@ def test_arity_follows_the_attributes(given: dict[str, Any], inputs: list[str]) 
     ("bits", "size"),
     [
         ((8, 80), 80),
-        ((4, 80), 48),
+        ((4, 80), 40),
         ((16, 80), 160),
-        ((8, 8, 4, 8, 2, 8), 48),
+        ((8, 8, 4, 8, 2, 8), 16),
         ((2, 64), 16),
         ((), 0),
     ],
 )
 def test_code_bytes_are_padded_segments(bits: tuple[int, ...], size: int) -> None:
-    """Each segment is rounded up to 16 bytes."""
+    """Each segment is rounded up to 4 bytes."""
     assert schemas.code_bytes(bits) == size
 
 
@@ -84,6 +84,7 @@ def test_code_bytes_are_padded_segments(bits: tuple[int, ...], size: int) -> Non
             "retention": "minmax",
         },
         {"mode": "slerp", "magnitude": "upper", "key_bits": 4, "value_bits": 16},
+        {"mode": "slerp", "retention": "budget", "window": 8, "ring_slots": 20},
     ],
 )
 def test_state_shapes_follow_the_table(given: dict[str, Any]) -> None:
@@ -96,7 +97,8 @@ def test_state_shapes_follow_the_table(given: dict[str, Any]) -> None:
         "C": 64,
         "D": 16,
         "G": attributes["group_size"],
-        "M": 5,
+        "P": 5 + schemas.retained_extra(attributes),
+        "X+1": attributes["ring_slots"] - attributes["window"] + 1,
         "2": 2,
     }
     letters["slots"] = attributes["sinks"] + attributes["ring_slots"]
@@ -113,10 +115,9 @@ def test_state_shapes_follow_the_table(given: dict[str, Any]) -> None:
 
 
 def test_the_empty_state_is_empty() -> None:
-    """Free slots are -1, and an untouched range is (+inf, -inf)."""
+    """Free slots are -1."""
     state = new_state(make_attributes(mode="slerp", retention="budget"), 2, 32, 3)
     assert (state["retained_position"] == -1).all()
-    assert state["similarity_range"].tolist() == [[float("inf"), float("-inf")]] * 2
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_state_shapes(magnitude: str) -> None:
     )
     shapes = {name: array.shape for name, array in new_state(attributes, 2, 64).items()}
     assert shapes == {
-        "key_code": (2, 2, 64, 48),
+        "key_code": (2, 2, 64, 32),
         "value_code": (2, 2, 64, 32),
         "key_magnitude": (2, 2, 64, 1),
         "value_magnitude": (2, 2, 64, 1),

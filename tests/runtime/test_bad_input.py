@@ -46,7 +46,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
         ("vocab_size", 10**20), ("vocab_size", 0), ("max_sequence_length", None),
         ("rewind_slack", -1), ("window", 1.5), ("eos_token_ids", ["a"]), ("bos_token_id", -1),
         ("retained_fractions", None), ("retained_fractions", {"retained_0": float("nan")}),
-        ("plan", 5),
+        ("retained_extra", []), ("retained_extra", {"retained_0": -1}), ("plan", 5),
     ],
 )  # fmt: skip
 def test_fields_of_wrong_type_or_range(folder: Path, name: str, value: Any) -> None:

@@ -36,6 +36,35 @@ def test_rewind_equals_never_having_gone(open_tiny: OpenTiny, variant: str) -> N
         assert session.retention_stats() == fresh.retention_stats()
 
 
+@pytest.mark.parametrize("policy", ["none", "threshold", "minmax", "budget"])
+def test_no_policy_remembers_what_was_dropped(open_tiny: OpenTiny, policy: str) -> None:
+    """Rewinds of 1 to X tokens, over and over, in ragged rows with M below the coded tokens."""
+    model = {"retention": policy, "retention_gamma": 0.2, "window": 4, "ring_slots": 4 + SLACK}
+    sessions = [
+        open_tiny("slerp", model=model, batch_size=2, max_sequence_length=64) for _ in range(2)
+    ]
+    session, fresh = sessions
+    ids, other = text(2), text(2, seed=1)
+    for each in sessions:
+        each.forward(ids[:, :38], [38, 31])
+    for back in (1, SLACK, 5):
+        for step in range(back):
+            session.forward(other[:, step : step + 1])
+        session.rewind([back, back])
+    assert session.retention_stats() == fresh.retention_stats()
+    for step in range(40, 46):
+        result = session.forward(ids[:, step : step + 1])
+        assert_close(result, fresh.forward(ids[:, step : step + 1]))
+        assert session.retention_stats() == fresh.retention_stats()
+    stats = fresh.retention_stats()[0]
+    assert stats.capacity == (0 if policy == "none" else 16)
+    assert stats.full or policy != "budget"
+    if policy != "none":
+        position = session.cache_tensors()["past_minicache.0.retained_position"]
+        assert position.shape == (2, 16 + (SLACK if policy == "budget" else 0))
+        assert session.cache_bytes == sum(x.nbytes for x in session.cache_tensors().values())
+
+
 def test_rewind_beyond_the_slack_is_refused(open_tiny: OpenTiny) -> None:
     session = open_tiny("slerp", batch_size=2)
     session.forward(text(2))

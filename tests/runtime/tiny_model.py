@@ -90,11 +90,14 @@ def write_tiny_model(
         vocab_size=VOCABULARY,
         max_sequence_length=MAX_LENGTH,
         rewind_slack=SLACK if variant == "slerp" or sliding else MAX_LENGTH,
-        window=WINDOW if variant == "slerp" else 0,
+        window=complete["window"] if variant == "slerp" else 0,
         op_version=schemas.VERSION,
         eos_token_ids=eos,
         state=tuple(tensors),
         retained_fractions={state.retained_symbol: RETAINED_FRACTION for state in states},
+        retained_extra={
+            state.retained_symbol: schemas.retained_extra(state.attributes) for state in states
+        },
     ).save(folder)
     byte_tokenizer().save(str(folder / "tokenizer.json"))
     return folder

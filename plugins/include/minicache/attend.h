@@ -1,7 +1,7 @@
 // What the attention kernels read and write: plain data, so that the per-ISA sources share no code.
 //
 // Letters: B batch, S new tokens, H / Hk query and kv heads, D head size, C capacity, R components
-// of a code, M retained capacity. "Rows" of a task are its (new token, query head) pairs.
+// of a code. "Rows" of a task are its (new token, query head) pairs.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +74,9 @@ struct TokenRun {
   const uint16_t* key_magnitude;
   const uint16_t* value_magnitude;
   int64_t magnitude_stride;
+  // Slots that are read from the side buffer without a mark, as after going back; mostly none.
+  const int32_t* skipped;
+  int64_t skipped_count;
 };
 
 // Tokens of a block; blocks of codes start at multiples of it, so that tiles stay whole.

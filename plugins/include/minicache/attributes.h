@@ -81,6 +81,7 @@ struct Attributes {
   bool coded() const { return mode != Mode::kExact; }
   bool retains() const { return coded() && retention != Retention::kNone; }
   bool writes() const { return slot == group_size - 1; }
+  int64_t slack() const { return ring_slots - window; }  // X
   bool subspace() const { return mode == Mode::kSubspace; }
   // D rounded up so that every instruction set's vectors divide it.
   int64_t padded_size() const { return (head_size + 15) / 16 * 16; }

@@ -76,7 +76,7 @@ struct Tensors {
   Tensor& operator[](TensorId id) { return named[static_cast<int>(id)]; }
 };
 
-// Sizes that the tensors bring: B, S, C, M, and the slots of the exact state.
+// Sizes that the tensors bring: B, S, C, the slots P of the side buffer and of the exact state.
 struct CallShape {
   int64_t batch;
   int64_t new_tokens;

@@ -68,5 +68,5 @@ def test_a_constant_zero_still_has_a_code() -> None:
 
 def test_a_budget_below_the_smallest_code_is_refused() -> None:
     variance = np.ones(64)
-    with pytest.raises(PlanError, match=r"at least 2\.250 bits, or join more layers"):
-        allocate(variance, distortions(variance), 1.0)
+    with pytest.raises(PlanError, match=r"at least 0\.750 bits, or join more layers"):
+        allocate(variance, distortions(variance), 0.5)

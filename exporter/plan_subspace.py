@@ -1,0 +1,185 @@
+"""The ``subspace`` stage of an export: calibrate, search a plan, make its codecs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minicache.exporter.calibration.calibrate import DEFAULT_GROUP, calibrate
+from minicache.exporter.calibration.calibration import Calibration
+from minicache.exporter.calibration.codec import SubspaceCodec
+from minicache.exporter.calibration.store import CalibrationStore, default_store, fingerprint
+from minicache.exporter.depth_similarity import depth_similarity
+from minicache.exporter.options import ExportOptions
+from minicache.exporter.plan import Plan
+from minicache.exporter.plan_file import read_plan
+from minicache.exporter.planner.candidate import make_codecs
+from minicache.exporter.planner.frontier import FrontierPoint
+from minicache.exporter.planner.journal import Journal
+from minicache.exporter.planner.loss_meter import LossMeter
+from minicache.exporter.planner.search import Search
+from minicache.exporter.schemas import code_bytes
+from minicache.runtime.corpus import read_text
+from minicache.runtime.errors import PlanError
+from minicache.runtime.manifest import Manifest
+from minicache.runtime.text_split import PIECE, TextSplit, split_documents
+from minicache.runtime.tokenizer import TextTokenizer
+
+PREFILL, SCORED = 512, 256  # tokens of a planning document, together with one that is predicted
+SEGMENT_LENGTH = 1024
+
+
+@dataclass(frozen=True)
+class SubspaceChoice:
+    """What the stage decided.
+
+    Attributes:
+        plan: the plan.
+        codecs: by the first layer of their group.
+        verification: held-out documents that nothing was fitted to; empty when another text judges.
+        frontier: what was measured on the way; empty for a plan that was given.
+        calibration_tokens: tokens that the codecs were fitted to.
+        similarity: of adjacent layers on the calibration text.
+        notes: remarks for the report.
+    """
+
+    plan: Plan
+    codecs: dict[int, SubspaceCodec]
+    verification: list[list[int]]
+    frontier: list[FrontierPoint]
+    calibration_tokens: int
+    similarity: list[dict[str, Any]]
+    notes: list[str]
+
+    def groups(self) -> list[dict[str, object]]:
+        """JSON-ready description of every code: segments, bits per element, bytes per token."""
+        return [
+            {
+                "layers": list(codec.layers),
+                "code_heads": len(codec.key.encoder),
+                "key_bits": list(codec.key.bits),
+                "value_bits": list(codec.value.bits),
+                "key_bits_per_element": round(codec.key.bits_per_element, 4),
+                "value_bits_per_element": round(codec.value.bits_per_element, 4),
+                "bytes_per_token": sum(
+                    len(code.encoder) * (code_bytes(code.bits) + 2)
+                    for code in (codec.key, codec.value)
+                ),
+            }
+            for codec in self.codecs.values()
+        ]
+
+
+def split_text(folder: Path, options: ExportOptions, capacity: int, vocab_size: int) -> TextSplit:
+    """Reads and splits the calibration text.
+
+    Args:
+        folder: holds the tokenizer.
+        options: of the export.
+        capacity: C; planning documents fit into it.
+        vocab_size: of the model.
+
+    Raises:
+        TextError: missing, too short.
+        PackageError: no tokenizer, or another model's.
+    """
+    tokenizer = TextTokenizer(folder)
+    documents = tokenizer.encode_documents(read_text(options.calibration))
+    for document in documents:
+        tokenizer.check_ids(document, vocab_size)
+    piece = min(PIECE, capacity)
+    return split_documents(documents, piece, verify_elsewhere=options.verify_text is not None)
+
+
+def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) -> SubspaceChoice:
+    """Calibrates, plans and makes codecs.
+
+    Args:
+        exact_folder: an exact export of the model.
+        options: of the export.
+        split: of the calibration text.
+
+    Raises:
+        PlanError: the goal cannot be reached, or the given plan does not fit the model.
+        MiniCacheError: as calibration raises.
+    """
+    manifest = Manifest.load(exact_folder)
+    goal = options.goal()
+    given = None
+    if options.plan is not None:
+        given = read_plan(options.plan, manifest.max_sequence_length)
+    sizes = [len(group.layers) for group in given.groups] if given else [goal.max_group_size]
+    largest = max(*sizes, DEFAULT_GROUP)  # at least as many as usual, to be good for other plans
+    store = CalibrationStore(options.cache or default_store())
+    key, calibration = _calibrate(exact_folder, options, split, manifest, largest, store)
+    if given is not None:
+        if given.sensitivities:
+            calibration.weigh(given.sensitivities)
+        plan, frontier = given, []
+    else:
+        prefill = min(PREFILL, manifest.max_sequence_length // 2)
+        meter = LossMeter(exact_folder, split.planning, prefill=prefill, scored=SCORED)
+        settings = options.sinks, options.window, prefill, SCORED
+        planning = fingerprint(exact_folder, split.planning, key, settings)
+        search = Search(
+            calibration,
+            meter,
+            goal,
+            sinks=options.sinks,
+            window=options.window,
+            journal=Journal(store.path(planning, ".json")),
+            quiet=options.quiet,
+        )
+        found = search.run()
+        plan = Plan(
+            "subspace",
+            found.candidate.groups,
+            manifest.max_sequence_length,
+            options.window,
+            options.sinks,
+            options.rewind_slack,
+            found.sensitivities,
+        )
+        frontier = found.frontier
+    if len(manifest.state) and plan.lossy:
+        covered = sum(len(group.layers) for group in plan.groups)
+        if covered != manifest.num_layers:
+            raise PlanError(
+                f"the plan covers {covered} layers, the model has {manifest.num_layers}"
+            )
+    codecs = {codec.layers[0]: codec for codec in make_codecs(plan.groups, calibration)}
+    return SubspaceChoice(
+        plan,
+        codecs,
+        split.verification,
+        frontier,
+        calibration.tokens,
+        depth_similarity(calibration),
+        calibration.notes,
+    )
+
+
+def _calibrate(
+    exact_folder: Path,
+    options: ExportOptions,
+    split: TextSplit,
+    manifest: Manifest,
+    largest: int,
+    store: CalibrationStore,
+) -> tuple[str, Calibration]:
+    settings: dict[str, Any] = {
+        "max_tokens": options.calibration_tokens,
+        "segment_length": SEGMENT_LENGTH,
+        "max_sequence_length": manifest.max_sequence_length,
+        "max_group_size": largest,
+        "sinks": options.sinks,
+    }
+    key = fingerprint(exact_folder, split.calibration, sorted(settings.items()))
+    calibration = store.load(key)
+    if calibration is None:
+        calibration = calibrate(
+            exact_folder, documents=split.calibration, quiet=options.quiet, **settings
+        )
+        store.save(key, calibration)
+    return key, calibration

@@ -1,0 +1,75 @@
+"""How much the model's output suffers from an error in one layer's keys or values.
+
+The metrics of calibration weigh an error by what one layer makes of it: keys by the scores, values
+by what reaches the residual stream. What the layers above make of that is measured: one layer is
+coded at a time, and the KL divergence that this costs, divided by the error that the calibration
+expects, is the layer's sensitivity. Small losses add up (each is quadratic in its error), so that
+sums of error times sensitivity predict the loss of any plan; as weights of the metrics they let a
+group's basis spend its components where they count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from minicache.exporter.calibration.calibration import KINDS, Calibration
+from minicache.exporter.planner.coded_layer import CodedLayer
+from minicache.exporter.planner.loss_meter import LossMeter
+from minicache.exporter.planner.measured_loss import MeasuredLoss
+from minicache.runtime.progress import progress
+
+PROBE_BITS = 2.0  # per element: far above rounding noise, and small enough to be quadratic
+SCORED = 64  # tokens of each document
+# A single layer's loss on few tokens is noisy; none is taken for less, or more, than this share of
+# the median of its kind.
+LOWEST, HIGHEST = 0.05, 20.0
+
+
+def measure_sensitivities(
+    calibration: Calibration, meter: LossMeter, *, sinks: int, window: int, quiet: bool
+) -> dict[str, tuple[float, ...]]:
+    """Measures each layer's keys and values.
+
+    Returns:
+        By kind, a number per layer: nats of KL per token and unit of the calibration's error.
+    """
+    probes = []
+    for layer in calibration.layers:
+        bits = max(PROBE_BITS, 56 / layer.head_dim)  # the smallest code of a small head
+        codec = calibration.codec([layer.layer], layer.num_kv_heads, bits, bits)
+        probes += [CodedLayer(codec, kind, sinks, window) for kind in KINDS]
+    calibration.forget_bases()
+    total = len(probes) * len(meter.documents)
+    with progress("measuring layers", total=total, quiet=quiet) as step:
+        losses = meter.measure(probes, step, SCORED)
+    return _per_error(calibration, probes, losses)
+
+
+def _per_error(
+    calibration: Calibration, probes: Sequence[CodedLayer], losses: Sequence[MeasuredLoss]
+) -> dict[str, tuple[float, ...]]:
+    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for probe, loss in zip(probes, losses, strict=True):
+        layer = calibration.layers[probe.codec.layers[0]]
+        code = probe.codec.key if probe.kind == "key" else probe.codec.value
+        basis = calibration.basis(probe.kind, (layer.layer,), layer.num_kv_heads)
+        error = code.distortion * basis.energy
+        found[probe.kind].append(loss.kl_mean / error if error > 0 else 0.0)
+    calibration.forget_bases()
+    return {kind: bounded(row) for kind, row in found.items()}
+
+
+def bounded(row: Sequence[float]) -> tuple[float, ...]:
+    """Replaces what is too far from the median to be believed, zeros and NaN included."""
+    given = np.nan_to_num(np.asarray(row, np.float64), nan=0.0)
+    positive = given[given > 0]
+    middle = float(np.median(positive)) if positive.size else 1.0
+    return tuple(float(x) for x in np.clip(given, LOWEST * middle, HIGHEST * middle))
+
+
+def to_json(sensitivities: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """JSON-ready data."""
+    return {kind: list(row) for kind, row in sensitivities.items()}

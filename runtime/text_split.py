@@ -1,0 +1,101 @@
+"""Splits a text: what codecs are fitted to, what plans are compared on, and what judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minicache.runtime.errors import TextError
+
+Documents = list[list[int]]
+
+FEWEST_DOCUMENTS = 8
+MOST_PLANNING = 8  # documents: more take longer and say little more
+PIECE = 769  # tokens of a planning document: 512 to read, 256 to score, one to predict
+LONG_PIECE = 1024  # tokens that a long document is cut into
+
+
+@dataclass(frozen=True)
+class TextSplit:
+    """Documents of token ids; no token is in two of the parts.
+
+    Attributes:
+        calibration: half of the text; three quarters when the judging text is another.
+        planning: pieces of equal length of another quarter.
+        verification: whole documents of the last quarter; empty when the text is another.
+    """
+
+    calibration: Documents
+    planning: Documents
+    verification: Documents
+
+
+def split_documents(
+    documents: Sequence[Sequence[int]], piece: int, *, verify_elsewhere: bool
+) -> TextSplit:
+    """Deals documents out, so that every part has all kinds of text that the whole has.
+
+    A text of few documents is cut into pieces first.
+
+    Args:
+        documents: token ids.
+        piece: tokens of a planning document.
+        verify_elsewhere: another text judges, so that none of this one has to be kept for it.
+
+    Raises:
+        TextError: too short for all parts.
+    """
+    long = [list(document) for document in documents if len(document) >= piece]
+    if len(long) < FEWEST_DOCUMENTS:
+        size = max(piece, LONG_PIECE)
+        long = [
+            list(document[start : start + size])
+            for document in documents
+            for start in range(0, len(document) - piece + 1, size)
+        ]
+        short: Documents = []
+    else:
+        short = [list(document) for document in documents if len(document) < piece]
+    if len(long) < 4:
+        raise TextError(
+            f"the calibration text gives {len(long)} documents of {piece} tokens, at least 4 are "
+            f"needed and {4 * FEWEST_DOCUMENTS} are good; give a longer text"
+        )
+    planning = [
+        document[start : start + piece]
+        for document in long[1::4]
+        for start in range(0, len(document) - piece + 1, piece)
+    ]
+    planning = _some(planning, MOST_PLANNING)
+    calibration = long[0::4] + long[2::4] + short
+    if verify_elsewhere:
+        return TextSplit(calibration + long[3::4], planning, [])
+    return TextSplit(calibration, planning, long[3::4])
+
+
+def _some(documents: Documents, most: int) -> Documents:
+    """At most so many of them, spread evenly."""
+    count = min(most, len(documents))
+    return [documents[index * len(documents) // count] for index in range(count)]
+
+
+def judging_documents(split: TextSplit, context: int) -> Documents:
+    """Pieces of ``context`` tokens: the first of every document before the second of any.
+
+    Raises:
+        TextError: no document is long enough.
+    """
+    documents = split.verification
+    ranked = [
+        (start, list(document[start : start + context]))
+        for document in documents
+        for start in range(0, len(document) - context + 1, context)
+    ]
+    if not ranked:
+        longest = max(map(len, documents), default=0)
+        raise TextError(
+            f"the held-out part of the calibration text has documents of at most {longest} tokens, "
+            f"{context} are needed; give a longer text, another one with --text, a smaller "
+            "--verify-context, or --no-verify"
+        )
+    return [document for _, document in sorted(ranked, key=lambda pair: pair[0])]
