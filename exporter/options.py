@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,18 @@ SUBSPACE_OPTIONS = (
     "plan_minutes",
     "calibration",
     "calibration_tokens",
+)
+# Of these, what a given plan decides already.
+PLANNED_OPTIONS = (
+    "ratio",
+    "kv_bytes_per_token",
+    "max_kl",
+    "max_group_size",
+    "code_heads",
+    "plan_minutes",
+    "window",
+    "sinks",
+    "rewind_slack",
 )
 # Options of both modes that store codes.
 CODED_OPTIONS = ("window", "sinks")
@@ -119,11 +132,11 @@ class ExportOptions:
         self._check_mode_options()
         self.goal()
         if self.plan is not None:
-            for name in ("ratio", "kv_bytes_per_token", "max_kl"):
-                if getattr(self, name) is not None:
+            for name in PLANNED_OPTIONS:
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                     raise PlanError(
-                        f"--{name.replace('_', '-')} has no effect with --plan, which holds the "
-                        "bits already; give one of them"
+                        f"--{name.replace('_', '-')} has no effect with --plan, which decides it "
+                        "already; give one of them"
                     )
         if self.calibration_tokens < 1:
             raise PlanError(f"--calibration-tokens is {self.calibration_tokens}; give at least 1")
@@ -185,7 +198,10 @@ class ExportOptions:
                 "already; --mode subspace does not code such models yet: use --mode exact"
             )
         if self.mode != "paper":
-            return exact_plan(layers, max_sequence_length, self.rewind_slack)
+            plan = exact_plan(layers, max_sequence_length, self.rewind_slack)
+            if self.mode == "exact":
+                return plan
+            return dataclasses.replace(plan, window=self.window, sinks=self.sinks)
         group = Group(
             layers=(0, 1),
             mode="slerp",

@@ -29,7 +29,7 @@ from minicache.exporter.parity import ParityReport, check_parity
 from minicache.exporter.passes.apply_plan import ApplyPlanPass
 from minicache.exporter.plan import Plan
 from minicache.exporter.plan_file import FILE_NAME as PLAN_NAME
-from minicache.exporter.plan_file import write_plan
+from minicache.exporter.plan_file import read_plan, write_plan
 from minicache.exporter.plan_subspace import plan_subspace
 from minicache.exporter.schemas import VERSION
 from minicache.exporter.targets import Target, find_target
@@ -68,7 +68,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     Args:
         model: an ONNX file, or a folder that holds ``model.onnx``; never modified.
         output: the folder to make.
-        options: None takes the defaults: an exact in-place cache.
+        options: None takes the defaults: codes that cost at most 1 % perplexity.
 
     Raises:
         MiniCacheError: one of its kinds, each with a sentence; nothing is left at ``output``.
@@ -79,8 +79,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     options.check()
     output = Path(output)
     model = io.find_model_file(model)
-    inputs = [model] if options.verify_text is None else [model, options.verify_text]
-    package.check_output(output, overwrite=options.overwrite, inputs=inputs)
+    inputs = [model, options.verify_text, options.calibration]
+    package.check_output(output, overwrite=options.overwrite, inputs=[p for p in inputs if p])
     with progress("reading the graph", total=1, quiet=options.quiet) as step:
         source, facts = io.load_model(model), io.read_facts(model)
         normalised = normalise(source, facts)
@@ -92,6 +92,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         )
     capacity = _capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
+    if options.plan is not None:
+        read_plan(options.plan, capacity)  # a mistake in it is told before the long work
     texts = read_texts(model.parent, options, capacity, normalised.vocab_size, plan.lossy)
 
     needed = int(1.05 * io.weight_bytes(source)) + (16 << 20)
@@ -200,6 +202,7 @@ def _rewrite(
     manifest = dataclasses.replace(
         exact,
         mode=plan.mode,
+        rewind_slack=plan.slack,
         window=plan.window,
         state=tuple(applied.state),
         retained_fractions=applied.retained_fractions,

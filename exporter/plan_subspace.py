@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minicache.exporter.calibration.calibrate import DEFAULT_GROUP, calibrate
+from minicache.exporter.calibration.calibrate import DEFAULT_GROUP, calibrate, check_length
 from minicache.exporter.calibration.calibration import Calibration
 from minicache.exporter.calibration.codec import SubspaceCodec
+from minicache.exporter.calibration.sample import choose_documents
 from minicache.exporter.calibration.store import CalibrationStore, default_store, fingerprint
 from minicache.exporter.depth_similarity import depth_similarity
 from minicache.exporter.options import ExportOptions
@@ -28,6 +29,7 @@ from minicache.runtime.tokenizer import TextTokenizer
 
 PREFILL, SCORED = 512, 256  # tokens of a planning document, together with one that is predicted
 SEGMENT_LENGTH = 1024
+JOURNAL_FORMAT = 1  # changes when measurements kept earlier are no longer what they would be now
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,12 @@ def split_text(folder: Path, options: ExportOptions, capacity: int, vocab_size: 
     documents = tokenizer.encode_documents(read_text(options.calibration))
     for document in documents:
         tokenizer.check_ids(document, vocab_size)
-    piece = min(PIECE, capacity)
-    return split_documents(documents, piece, verify_elsewhere=options.verify_text is not None)
+    elsewhere = options.verify_text is not None
+    split = split_documents(documents, min(PIECE, capacity), verify_elsewhere=elsewhere)
+    length = min(SEGMENT_LENGTH, capacity)
+    read = choose_documents(split.calibration, options.calibration_tokens, length)
+    check_length(sum(map(len, read)))  # the calibration would tell it too, but late
+    return split
 
 
 def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) -> SubspaceChoice:
@@ -112,7 +118,8 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
     sizes = [len(group.layers) for group in given.groups] if given else [goal.max_group_size]
     largest = max(*sizes, DEFAULT_GROUP)  # at least as many as usual, to be good for other plans
     store = CalibrationStore(options.cache or default_store())
-    key, calibration = _calibrate(exact_folder, options, split, manifest, largest, store)
+    sinks = given.sinks if given else options.sinks
+    key, calibration = _calibrate(exact_folder, options, split, manifest, largest, sinks, store)
     if given is not None:
         if given.sensitivities:
             calibration.weigh(given.sensitivities)
@@ -120,7 +127,7 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
     else:
         prefill = min(PREFILL, manifest.max_sequence_length // 2)
         meter = LossMeter(exact_folder, split.planning, prefill=prefill, scored=SCORED)
-        settings = options.sinks, options.window, prefill, SCORED
+        settings = JOURNAL_FORMAT, options.sinks, options.window, prefill, SCORED
         planning = fingerprint(exact_folder, split.planning, key, settings)
         search = Search(
             calibration,
@@ -166,6 +173,7 @@ def _calibrate(
     split: TextSplit,
     manifest: Manifest,
     largest: int,
+    sinks: int,
     store: CalibrationStore,
 ) -> tuple[str, Calibration]:
     settings: dict[str, Any] = {
@@ -173,7 +181,7 @@ def _calibrate(
         "segment_length": SEGMENT_LENGTH,
         "max_sequence_length": manifest.max_sequence_length,
         "max_group_size": largest,
-        "sinks": options.sinks,
+        "sinks": sinks,
     }
     key = fingerprint(exact_folder, split.calibration, sorted(settings.items()))
     calibration = store.load(key)

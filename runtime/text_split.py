@@ -56,16 +56,17 @@ def split_documents(
         short: Documents = []
     else:
         short = [list(document) for document in documents if len(document) < piece]
-    if len(long) < 4:
-        raise TextError(
-            f"the calibration text gives {len(long)} documents of {piece} tokens, at least 4 are "
-            f"needed and {4 * FEWEST_DOCUMENTS} are good; give a longer text"
-        )
     planning = [
         document[start : start + piece]
         for document in long[1::4]
         for start in range(0, len(document) - piece + 1, piece)
     ]
+    # Of a single planning document no interval is known, and no loss would be small enough.
+    if len(long) < 4 or len(planning) < 2:
+        raise TextError(
+            f"the calibration text gives {len(long)} documents of {piece} tokens, at least 6 are "
+            f"needed and {4 * FEWEST_DOCUMENTS} are good; give a longer text"
+        )
     planning = _some(planning, MOST_PLANNING)
     calibration = long[0::4] + long[2::4] + short
     if verify_elsewhere:

@@ -35,3 +35,12 @@ FP16_TINY = 2.0**-24
 
 # Cosines in fp32; test data keeps this distance from every threshold.
 SIMILARITY = 1e-5
+
+# Logits of a subspace export against the simulated codec on the exact graph, at 9 of 10 decode
+# steps. An export keeps recent tokens in fp16 and encodes from there, and does not round what it
+# restores to the model's type, as the simulation does: tried, 1e-4 to 3e-3 in fp32 and fp16 models.
+# A component next to a border of the grid may fall to the other level, in few components of few
+# tokens: tried, up to 2.6e-2 in the other steps. Graphs with int8 activations are not compared:
+# they answer a rounding to fp16 alone with 2 to 9 %.
+SIMULATED_LOGITS = 5e-3
+SIMULATED_LOGITS_WORST = 5e-2

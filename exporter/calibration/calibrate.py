@@ -77,7 +77,7 @@ def calibrate(
             tokenizer.check_ids(document, manifest.vocab_size)
     pieces = choose_documents(documents, max_tokens, length)
     read = sum(map(len, pieces))
-    notes = _check_length(read)
+    notes = check_length(read)
     model = load_model(exact_folder / manifest.model)
     found = find_exact_layers(model)
     with progress("reading weights", total=len(found), quiet=quiet) as step:
@@ -111,7 +111,12 @@ def calibrate(
     )
 
 
-def _check_length(read: int) -> list[str]:
+def check_length(read: int) -> list[str]:
+    """Remarks for the report on a text of so many tokens.
+
+    Raises:
+        TextError: too few.
+    """
     if read < FEWEST_TOKENS:
         raise TextError(
             f"the calibration text has {read} usable tokens, at least {FEWEST_TOKENS} are needed "

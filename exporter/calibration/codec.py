@@ -152,6 +152,7 @@ class SubspaceCodec:
     def restore_keys(self, keys: Array, positions: Array) -> Array:
         """Keys ``[T, G, Hk, D]`` at ``positions`` ``[T]`` as they are read back from the cache."""
         offset = segment_offset(positions, self.segment_length)[:, None, None]
+        keys = np.asarray(keys, np.float32)  # the operator turns keys of an fp16 model in fp32, too
         relative = rotate(keys, -offset, self.rope) if self.segment_length else keys
         restored = self.key.decode(*self.key.encode(relative))
         return rotate(restored, offset, self.rope) if self.segment_length else restored

@@ -58,5 +58,10 @@ class Goal:
             plain_bytes: per token of a plain fp16 cache.
         """
         if self.ratio is not None:
-            return int(plain_bytes / self.ratio)
+            return bytes_at(plain_bytes, self.ratio)
         return self.bytes_per_token
+
+
+def bytes_at(plain_bytes: int, ratio: float) -> int:
+    """Most whole bytes that are ``ratio`` times fewer; 16 / 3 of 16 bytes are 3, not 2."""
+    return int(plain_bytes / ratio + 1e-6)

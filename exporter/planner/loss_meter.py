@@ -14,6 +14,7 @@ from minicache.exporter.baselines.exact_cache import ExactCache
 from minicache.exporter.baselines.prefill_snapshot import PrefillSnapshot
 from minicache.exporter.baselines.simulated_cache import SimulatedCache
 from minicache.exporter.planner.measured_loss import MeasuredLoss
+from minicache.runtime.metrics import kl_divergence, log_softmax
 from minicache.runtime.progress import Step
 from minicache.runtime.session import Session
 
@@ -96,21 +97,39 @@ class LossMeter:
         kl = extra = 0.0
         agreed = at = 0
         for logits, base, weight in zip(coded, plain, weights, strict=True):
-            # With d the change of the logits: KL = log E[exp d] - E[d] under the exact model. It
-            # is computed from d itself, as small losses vanish in differences of log softmaxes.
-            change = logits - base
-            normaliser = np.log1p((weight * np.expm1(change)).sum(axis=-1, dtype=np.float64))
-            mean = (weight * change).sum(axis=-1, dtype=np.float64)
             rows = np.arange(len(logits))
             targets = ids[self.prefill + at + 1 + rows]
-            kl += float((normaliser - mean).sum())
-            extra += float((normaliser - change[rows, targets]).sum())
+            row_kl, row_extra = _losses(logits, base, weight, targets)
+            kl += float(row_kl.sum())
+            extra += float(row_extra.sum())
             agreed += int((logits.argmax(axis=-1) == base.argmax(axis=-1)).sum())
             at += len(logits)
         loss.tokens.append(at)
         loss.kl.append(kl)
         loss.extra.append(extra)
         loss.agreed.append(agreed)
+
+
+def _losses(logits: Array, base: Array, weight: Array, targets: Array) -> tuple[Array, Array]:
+    """KL and rise of the negative log likelihood of each row, ``[S]``.
+
+    With d the change of the logits, KL = log E[exp d] - E[d] under the exact model. It is computed
+    from d itself, as small losses vanish in differences of log softmaxes, and from d less its mean,
+    which changes nothing and keeps E[exp d] above 1.
+    """
+    change = logits - base
+    change -= (weight * change).sum(axis=-1, dtype=np.float64, keepdims=True).astype(change.dtype)
+    rows = np.arange(len(logits))
+    with np.errstate(over="ignore", invalid="ignore"):
+        normaliser = np.log1p((weight * np.expm1(change)).sum(axis=-1, dtype=np.float64))
+    kl = normaliser - (weight * change).sum(axis=-1, dtype=np.float64)
+    extra = normaliser - change[rows, targets]
+    ruined = ~np.isfinite(normaliser)  # logits off by more than exp holds
+    if ruined.any():
+        exact, coded = log_softmax(base[ruined]), log_softmax(logits[ruined])
+        kl[ruined] = kl_divergence(exact, coded)
+        extra[ruined] = (exact - coded)[np.arange(len(exact)), targets[ruined]]
+    return kl, extra
 
 
 def _softmax(logits: Array) -> Array:

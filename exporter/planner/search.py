@@ -23,7 +23,7 @@ from minicache.exporter.baselines.subspace_simulation import SubspaceSimulation
 from minicache.exporter.calibration.calibration import Calibration
 from minicache.exporter.planner.candidate import Candidate, CurveSet, fp16_bytes
 from minicache.exporter.planner.frontier import FrontierPoint
-from minicache.exporter.planner.goal import DEFAULT_MAX_RATIO, Goal
+from minicache.exporter.planner.goal import DEFAULT_MAX_RATIO, Goal, bytes_at
 from minicache.exporter.planner.journal import Journal
 from minicache.exporter.planner.loss_meter import LossMeter
 from minicache.exporter.planner.measured_loss import MeasuredLoss
@@ -32,7 +32,7 @@ from minicache.exporter.planner.structure import structures
 from minicache.runtime.errors import PlanError
 from minicache.runtime.progress import progress
 
-RATIOS = (3.2, 4.0, 5.3334, 6.4, 8.0, 10.6667, 16.0)  # 5 to 1 bits per element
+RATIOS = (16 / 5, 4.0, 16 / 3, 6.4, 8.0, 32 / 3, 16.0)  # 5 to 1 bits per element
 FINALISTS = 3  # structures that are measured at a budget
 HALVINGS = 2
 
@@ -159,7 +159,7 @@ class Search:
             if best is not None and self._late():
                 break
             loss = self._measure(candidate)
-            if best is None or loss.kl_mean < best[1].kl_mean:
+            if best is None or not best[1].kl_mean <= loss.kl_mean:  # NaN is never the best
                 best = candidate, loss
         assert best is not None
         return best
@@ -175,7 +175,9 @@ class Search:
         passed: tuple[Candidate, MeasuredLoss] | None = None
         low = high = 0.0
         for ratio in RATIOS:
-            candidate = self._ranked(sets, int(plain / ratio))[0]
+            if passed and all(one.smallest > bytes_at(plain, ratio) for one in sets):
+                break  # no code is that small
+            candidate = self._ranked(sets, bytes_at(plain, ratio))[0]
             loss = self._measure(candidate)
             if not self._passes(loss):
                 high = ratio
@@ -195,7 +197,7 @@ class Search:
             if self._late():
                 break
             middle = (low * high) ** 0.5
-            candidate = self._ranked(sets, int(plain / middle))[0]
+            candidate = self._ranked(sets, bytes_at(plain, middle))[0]
             loss = self._measure(candidate)
             if self._passes(loss):
                 passed, low = (candidate, loss), middle
@@ -210,13 +212,13 @@ class Search:
         below = [ratio for ratio in RATIOS if ratio < 0.9 * chosen.ratio][-1:]
         for ratio in (*below, *above):
             if not self._late():
-                with_budget = [one for one in sets if one.smallest <= plain / ratio]
+                with_budget = [one for one in sets if one.smallest <= bytes_at(plain, ratio)]
                 if with_budget:
-                    self._measure(self._ranked(with_budget, int(plain / ratio))[0])
+                    self._measure(self._ranked(with_budget, bytes_at(plain, ratio))[0])
 
     def _check_loss(self, candidate: Candidate, loss: MeasuredLoss) -> None:
         limit = self.goal.max_kl
-        if limit is not None and loss.kl_mean > limit:
+        if limit is not None and not loss.kl_mean <= limit:
             raise PlanError(
                 f"the best plan found at ratio {candidate.ratio:.2f} ({candidate.structure.name}) "
                 f"has a KL of {loss.kl_mean:.4f} nats (perplexity x {loss.perplexity_ratio:.4f}), "

@@ -25,7 +25,7 @@ PROMPT = "What is gravity? Answer in two sentences."
 MODES = {
     "exact": ["--mode", "exact"],
     # Half the usual calibration text: minutes matter more here than the last tenth of a percent.
-    "subspace, 3 bit": ["--ratio", "5.3334", "--calibration-tokens", "16384"],
+    "subspace, 3 bit": ["--ratio", "5.33", "--calibration-tokens", "16384"],
     "subspace, 2 bit": ["--ratio", "8", "--calibration-tokens", "16384"],
     "paper, 16 bit": ["--mode", "paper"],
     "paper, 4 bit": ["--mode", "paper", "--code-bits", "4"],
@@ -87,8 +87,8 @@ def main() -> None:
     worst = max(result["perplexity_ratio"] for result in results.values())
     console.print(
         f"The paper's merge multiplies this model's perplexity by up to {worst:.1f}: its adjacent "
-        "layers are not alike (minicache profile). That mode is there to be studied. Subspace mode, "
-        "the default, codes what layers have in common, and knows which errors count."
+        "layers are not alike (minicache profile). That mode is there to be studied. Subspace "
+        "mode, the default, codes what layers share, and knows which errors count."
     )
     console.print(f"Done in {time.monotonic() - started:.0f} s. The folders are in {exact.parent}.")
 

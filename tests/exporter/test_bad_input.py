@@ -32,7 +32,7 @@ from minicache.runtime.errors import (
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 F1, F4 = FIXTURES / "onnx-llama3-gqa-optimum-fp32", FIXTURES / "genai-llama2-mha-cpu-fp32"
-QUIET = ExportOptions(quiet=True)
+QUIET = ExportOptions(mode="exact", quiet=True)
 PAPER = {"mode": "paper", "start_layer": 0, "verify_context": 32, "quiet": True}
 
 
@@ -227,7 +227,7 @@ def test_the_smallest_capacity_is_proved_within_it(tmp_path: Path) -> None:
 
 
 def test_brackets_in_a_path_are_no_markup(tmp_path: Path) -> None:
-    assert main(["export", str(F1), "-o", str(tmp_path / "[" / "x]")]) == 0
+    assert main(["export", str(F1), "-o", str(tmp_path / "[" / "x]"), "--mode", "exact"]) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -238,6 +238,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) 
         "sys.exit(cli.main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", script, "export", str(F1), "-o", str(tmp_path / "a" / "out")]
+    command += ["--mode", "exact"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "now\n"

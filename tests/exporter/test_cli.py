@@ -128,6 +128,7 @@ def test_inputs_are_never_modified(capsys: pytest.CaptureFixture[str], tmp_path:
     source = tmp_path / "source"
     shutil.copytree(FIXTURE, source)
     before = {path.name: path.read_bytes() for path in source.iterdir()}
-    code, message = run_export(capsys, source, "-o", tmp_path / "out", "--quiet")
+    arguments = source, "-o", tmp_path / "out", "--mode", "exact", "--quiet"
+    code, message = run_export(capsys, *arguments)
     assert code == 0, message
     assert {path.name: path.read_bytes() for path in source.iterdir()} == before

@@ -113,4 +113,4 @@ def test_a_plan_must_cover_each_layer_once() -> None:
 def test_an_option_that_the_mode_would_ignore_is_refused() -> None:
     """`--code-bits 4` alone would look as if it had worked."""
     with pytest.raises(PlanError, match="--code-bits 4 has no effect with --mode exact"):
-        ExportOptions(code_bits=4).check()
+        ExportOptions(mode="exact", code_bits=4).check()

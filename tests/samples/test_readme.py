@@ -42,6 +42,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(command: str, folder: Path) -> str:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment["MINICACHE_CACHE"] = str(folder / "cache")  # and not the user's
     result = subprocess.run(
         command, shell=True, cwd=folder, env=environment, capture_output=True, text=True
     )

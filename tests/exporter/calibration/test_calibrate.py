@@ -26,7 +26,7 @@ def exact(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ort_library: Path
 ) -> Path:
     folder = tmp_path_factory.mktemp("exact") / "out"
-    options = ExportOptions(quiet=True, verify_documents=0, max_sequence_length=256)
+    options = ExportOptions(mode="exact", quiet=True, max_sequence_length=256)
     export_model(FIXTURES / request.param, folder, options)
     return folder
 
@@ -105,7 +105,7 @@ def test_activations_that_are_not_finite_are_refused(tmp_path: Path, ort_library
     export_model(
         FIXTURES / NAMES[0],
         folder,
-        ExportOptions(quiet=True, verify_documents=0, max_sequence_length=64),
+        ExportOptions(mode="exact", quiet=True, max_sequence_length=64),
     )
     model = onnx.load(folder / "model.onnx")
     weight = max(model.graph.initializer, key=lambda tensor: np.prod(tensor.dims))

@@ -219,3 +219,14 @@ def test_keys_without_rotation_have_no_segments(
 ) -> None:
     codec = make_calibration(*layers, rope=Rope("unknown")).codec((0, 1), 1, 6.0, 6.0)
     assert codec.segment_length == 0 and "rope_frequencies" not in codec.arrays(0)
+
+
+def test_keys_of_an_fp16_model_are_turned_in_fp32(
+    calibration: Calibration, layers: tuple[list[np.ndarray], list[np.ndarray]]
+) -> None:
+    """As the operator does: rounded to fp16 in between, many would fall to another level."""
+    codec = calibration.codec((0, 1), 2, 8.0, 8.0)
+    keys = stacked(layers[0], (0, 1)).astype(np.float16)
+    positions = np.arange(len(keys))
+    expected = codec.restore_keys(keys.astype(np.float32), positions)
+    np.testing.assert_array_equal(codec.restore_keys(keys, positions), expected)
