@@ -77,12 +77,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("window", "int", 64, "recent tokens W that stay exact"),
     Attribute("sinks", "int", 4, "first tokens N that stay exact"),
     Attribute("ring_slots", "int", 128, "slots of the ring of recent tokens: W + rewind slack X"),
-    Attribute(
-        "segment_length", "int", 0, "subspace: keys are coded relative to segments of L; 0 off"
-    ),
-    Attribute(
-        "rotary_interleaved", "int", 0, "subspace: RoPE pairs are (2i, 2i+1), not (i, i+n/2)"
-    ),
+    Attribute("segment_length", "int", 0, "keys are coded relative to segments of L; 0 off"),
+    Attribute("rotary_interleaved", "int", 0, "RoPE pairs are (2i, 2i+1), not (i, i+n/2)"),
     Attribute("scale", "float", 0.0, "score scale; 0 means 1/sqrt(D)"),
     Attribute("softcap", "float", 0.0, "scores become softcap*tanh(score/softcap); 0 off"),
     Attribute("local_window_size", "int", 0, "sliding window: visible iff 0 <= i-j < it; 0 off"),
@@ -101,24 +97,20 @@ INPUTS: tuple[Tensor, ...] = (
     Tensor("total_lengths", "int32", "[B]", "always", "tokens after it; total-past rows are valid"),
     Tensor("attention_bias", "T", "[B or 1, H, S, C]", "has_bias", "added to the scaled scores"),
     Tensor("head_sink", "T", "[H]", "has_sink", "a logit per head that joins the softmax sum"),
-    Tensor("key_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "U of the keys, transposed"),
-    Tensor(
-        "value_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "U of the values, transposed"
-    ),
+    Tensor("key_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "from key code to vector"),
+    Tensor("value_decoder", "fp32|fp16", "[Hk, R, D]", "has_decoder", "likewise for values"),
     Tensor("rope_frequencies", "fp32", "[D_rot/2]", "segmented", "angle per position and pair"),
-    Tensor("key_encoder", "fp32|fp16", "[Hc, R, G*(Hk/Hc)*D]", "encodes", "E of the keys"),
-    Tensor("key_step", "fp32", "[Hc, R]", "encodes", "quantisation step per key component"),
-    Tensor("value_encoder", "fp32|fp16", "[Hc, R, G*(Hk/Hc)*D]", "encodes", "E of the values"),
-    Tensor("value_step", "fp32", "[Hc, R]", "encodes", "quantisation step per value component"),
+    Tensor("key_encoder", "fp32|fp16", "[Hc, R, G*(Hk/Hc)*D]", "encodes", "from keys to code"),
+    Tensor("key_step", "fp32", "[Hc, R]", "steps", "quantisation step per key component"),
+    Tensor("value_encoder", "fp32|fp16", "[Hc, R, G*(Hk/Hc)*D]", "encodes", "likewise for values"),
+    Tensor("value_step", "fp32", "[Hc, R]", "steps", "quantisation step per value component"),
 )
 
 # State tensors follow the inputs above in this order, named past_minicache.{g}.NAME; the writer
 # returns them in the same order, named present_minicache.{g}.NAME and bound to the same memory.
 STATES: tuple[Tensor, ...] = (
     Tensor("key_code", "int8", "[B, Hc, C, key bytes]", "coded", "raw bytes of the key codes"),
-    Tensor(
-        "value_code", "int8", "[B, Hc, C, value bytes]", "coded", "raw bytes of the value codes"
-    ),
+    Tensor("value_code", "int8", "[B, Hc, C, value bytes]", "coded", "likewise for values"),
     Tensor("key_magnitude", "fp16", "[B, Hc, C, G or 1]", "coded", "sign bit: token is retained"),
     Tensor("value_magnitude", "fp16", "[B, Hc, C, G or 1]", "coded", "sign bit: token is retained"),
     Tensor("exact_key", "T|fp16", "[B, G, Hk, slots, D]", "always", "sinks, then the ring"),
@@ -164,7 +156,13 @@ def is_writer(attributes: Mapping[str, Any]) -> bool:
     return bool(attributes["group_slot"] == attributes["group_size"] - 1)
 
 
+def is_aligned(attributes: Mapping[str, Any]) -> bool:
+    """Whether the node merges by ``slerp`` in a common basis (docs/operator.md, Aligned slerp)."""
+    return bool(attributes["mode"] == "slerp" and attributes["has_decoder"])
+
+
 def _present(condition: str, attributes: Mapping[str, Any]) -> bool:
+    subspace = attributes["mode"] == "subspace"
     if condition == "always":
         return True
     if condition == "coded":
@@ -172,9 +170,11 @@ def _present(condition: str, attributes: Mapping[str, Any]) -> bool:
     if condition == "retains":
         return bool(attributes["mode"] == "slerp" and attributes["retention"] != "none")
     if condition == "segmented":
-        return bool(attributes["mode"] == "subspace" and attributes["segment_length"] > 0)
+        return bool((subspace or is_aligned(attributes)) and attributes["segment_length"] > 0)
     if condition == "encodes":
-        return bool(attributes["mode"] == "subspace" and is_writer(attributes))
+        return (subspace or is_aligned(attributes)) and is_writer(attributes)
+    if condition == "steps":
+        return subspace and is_writer(attributes)
     return bool(attributes[condition])
 
 

@@ -78,7 +78,7 @@ void ProjectQueries(const AttendTask& task, int64_t segment, int64_t rows, const
   }
   const int64_t components = task.key_format->components;
   ProjectRows(w.rotated, n.vector, rows, task.key_decoder, task.key_decoder_dtype, task.head_size,
-              0, components, w.vectors, target, n.key);
+              task.head_size, 0, components, w.vectors, target, n.key);
   ClearTails(target, n.key, 0, rows, components, RoundToLanes(components));
 }
 

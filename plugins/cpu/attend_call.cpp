@@ -23,7 +23,7 @@ struct Group {
   int64_t blocks;
   int64_t parts;
   float* memory;     // of the parts; nullptr: a single part in the worker's own scratch
-  float* projected;  // queries of every segment of `subspace`; nullptr: made by the task
+  float* projected;  // decoded queries of every segment; nullptr: made by the task
 };
 
 // The decoder of a kv head, of [Hk, R, D].
@@ -57,9 +57,9 @@ class Attention {
       if (group.parts == 1) Finish(group, memory, mine + each - finish);
     });
     if (groups_[0].parts == 1 && count == static_cast<int64_t>(groups_.size())) return;
-    // Merging is little work, but for the map of `subspace` codes to vectors.
+    // Merging is little work, but for the map of codes to vectors.
     const int64_t groups = static_cast<int64_t>(groups_.size());
-    const int64_t mergers = a_.subspace() ? std::min(workers, groups) : 1;
+    const int64_t mergers = a_.has_decoder ? std::min(workers, groups) : 1;
     ForEach(call_.host, groups, mergers, [&](int64_t i, int64_t worker) {
       const Group& group = groups_[i];
       if (group.parts > 1) Finish(group, group.memory, scratch + worker * each);
@@ -123,7 +123,7 @@ class Attention {
 
 // Parts of a group meet the same segments, so these groups' queries are made for all of them first.
 void Attention::ProjectQueries() {
-  if (!a_.subspace()) return;
+  if (!a_.has_decoder) return;
   std::vector<std::pair<int64_t, int64_t>> items;  // (group, segment)
   for (size_t i = 0; i < groups_.size(); i++) {
     Group& group = groups_[i];
@@ -177,7 +177,7 @@ AttendTask Attention::MakeTask(const Group& group, float* scratch) const {
   if (a_.coded()) task.key_format = &a_.key_format;
   if (a_.coded()) task.value_format = &a_.value_format;
   task.rotation = &call_.rotation;
-  if (a_.subspace()) {
+  if (a_.has_decoder) {
     const Tensor& decoder = call_.tensor(TensorId::kKeyDecoder);
     task.key_decoder = Decoder(decoder, group.head);
     task.key_decoder_dtype = RealType(decoder.type);
@@ -217,7 +217,7 @@ void Attention::Finish(const Group& group, const float* memory, float* scratch) 
   if (a_.has_sink) {
     task.sink = call_.tensor(TensorId::kHeadSink).data + group.head * per_kv * bytes;
   }
-  if (a_.subspace()) {
+  if (a_.has_decoder) {
     const Tensor& decoder = call_.tensor(TensorId::kValueDecoder);
     task.value_decoder = Decoder(decoder, group.head);
     task.value_decoder_dtype = RealType(decoder.type);

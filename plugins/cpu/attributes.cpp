@@ -82,9 +82,6 @@ std::string CheckSubspace(const RawAttributes& raw) {
     return "code_heads " + Text(raw.code_heads) + " is no divisor of kv_num_heads " +
            Text(raw.kv_num_heads);
   }
-  if (raw.segment_length < 0) {
-    return "segment_length is " + Text(raw.segment_length) + ", which is negative";
-  }
   return "";
 }
 
@@ -142,6 +139,9 @@ std::string CheckSizes(const RawAttributes& raw) {
   if (raw.mode != "exact" && raw.ring_slots < raw.window) {
     return "ring_slots " + Text(raw.ring_slots) + " is less than window " + Text(raw.window);
   }
+  if (raw.segment_length < 0) {
+    return "segment_length is " + Text(raw.segment_length) + ", which is negative";
+  }
   return "";
 }
 
@@ -152,15 +152,11 @@ Widths Attributes::widths() const {
     return (format.components + format.room + 15) / 16 * 16;
   };
   const int64_t vector = padded_size();
-  if (mode != Mode::kSubspace) return {vector, vector, vector, vector};
+  if (!has_decoder) return {vector, vector, vector, vector};
   return {vector, padded(key_format), padded(value_format), vector + padded(value_format)};
 }
 
 std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
-  if (raw.has_decoder != 0 && raw.mode != "subspace") {
-    return "aligned codes (has_decoder = 1) are not in this version of the library; export without "
-           "alignment, or install a newer minicache-onnx";
-  }
   std::string error = CheckSizes(raw);
   if (!error.empty()) return error;
   Layout layout = Layout::kRow;
@@ -194,6 +190,9 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   if (!error.empty()) return error;
   if (a->mode == Mode::kExact && raw.group_size != 1) {
     return "mode 'exact' has group_size 1, not " + Text(raw.group_size);
+  }
+  if (a->mode == Mode::kExact && raw.has_decoder != 0) {
+    return "mode 'exact' has no codes to restore: has_decoder is 1, not 0";
   }
   if (a->mode == Mode::kSubspace) {
     error = CheckSubspace(raw);
@@ -244,6 +243,7 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   a->magnitude_count = own ? raw.group_size : 1;
   a->has_bias = raw.has_bias != 0;
   a->has_sink = raw.has_sink != 0;
+  a->has_decoder = raw.has_decoder != 0;
   return "";
 }
 

@@ -23,7 +23,7 @@ struct Workspace {
   int64_t segment;
   float* turned;     // [widest, kBlockTokens]: keys, lanes along tokens
   float* vectors;    // [kBlockTokens, widest]: keys or values
-  float* rotated;    // [rows, widths.vector], of `subspace`
+  float* rotated;    // [rows, widths.vector], with a decoder
   float* projected;  // [rows, widths.key], likewise
   Softmax softmax;
 };

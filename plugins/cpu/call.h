@@ -33,7 +33,7 @@ struct Call {
   Dtype model_dtype;
   Dtype exact_dtype;
   Dtype retained_dtype;
-  Rotation rotation;  // `subspace`: of every segment that the call touches
+  Rotation rotation;  // with a decoder: of every segment that the call touches
 
   float* Floats(int64_t count) const {
     return static_cast<float*>(host.Allocate(static_cast<size_t>(count) * sizeof(float)));
@@ -89,7 +89,7 @@ void EncodeSubspaceCall(const Call& call);
 void RetainRow(const Call& call, int64_t row, const float* similarities);
 void WriteExact(const Call& call);
 
-// The rotations of the segments of a `subspace` call.
+// The rotations of the segments that a call touches.
 Rotation MakeRotation(const Call& call);
 
 // What an encoder of one batch row's keys or values reads and writes, positions and format apart.

@@ -3,6 +3,7 @@
 #include "cpu/code_writer.h"
 #include "cpu/isa_kernels.h"
 #include "cpu/merge.h"
+#include "cpu/tables.h"
 
 namespace minicache {
 namespace MINICACHE_ISA {
@@ -30,12 +31,25 @@ double Quantise(const CodeSegment& s, const double* direction, uint8_t* bytes) {
   return step;
 }
 
+// Turns a layer's vector into the code space, in place: A_g R(-o) x.
+void Align(const EncodeTask& task, int64_t head, int64_t layer, int64_t position, float* vector,
+           float* scratch) {
+  if (task.rotation) Turn(*task.rotation, task.rotation->SegmentOf(position), vector);
+  const int64_t size = task.head_size, stride = task.layer_count * size;
+  const char* block =
+      task.encoder + (head * size * stride + layer * size) * ElementBytes(task.encoder_dtype);
+  float* aligned = scratch + kTableRows * task.padded_size;
+  ProjectRows(vector, task.padded_size, 1, block, task.encoder_dtype, stride, size, 0, size,
+              scratch, aligned, task.padded_size);
+  memcpy(vector, aligned, (size_t)size * sizeof(float));
+}
+
 }  // namespace
 
 int64_t EncodeScratch(int64_t layers, int64_t padded_size) {
-  // Doubles for the vectors, the direction and the magnitudes; floats for one vector; the bytes of
-  // a code take at most half of that.
-  return 2 * ((layers + 1) * padded_size + layers) + 2 * padded_size;
+  // Doubles for the vectors, the direction and the magnitudes; floats for one vector, the bytes of
+  // a code, which take at most half of that, and what Align needs.
+  return 2 * ((layers + 1) * padded_size + layers) + (3 + kTableRows) * padded_size;
 }
 
 void Encode(const EncodeTask& task) {
@@ -44,7 +58,9 @@ void Encode(const EncodeTask& task) {
   const Merged merged = {memory, memory + layers * padded, memory + (layers + 1) * padded};
   float* vector = (float*)(merged.magnitudes + layers);
   uint8_t* bytes = (uint8_t*)(vector + padded);
+  float* align_scratch = vector + 2 * padded;
   memset(merged.vectors, 0, (size_t)(layers * padded) * sizeof(double));
+  ClearTails(vector, padded, 0, 1, task.head_size, padded);
   for (int64_t p = task.begin; p < task.end; p++) {
     const int64_t at = p - task.begin;
     const Dtype dtype = p >= task.past ? task.fresh_dtype : task.exact_dtype;
@@ -52,6 +68,10 @@ void Encode(const EncodeTask& task) {
       for (int64_t g = 0; g < layers; g++) {
         ToFloat(dtype, VectorOf(task, task.layers[g], head, p), task.head_size, vector);
         double* wide = merged.vectors + g * padded;
+        for (int64_t i = 0; i < task.head_size; i++) wide[i] = (double)vector[i];
+        merged.magnitudes[g] = __builtin_sqrt(Dot(wide, wide, padded));
+        if (!task.encoder) continue;
+        Align(task, head, g, p, vector, align_scratch);
         for (int64_t i = 0; i < task.head_size; i++) wide[i] = (double)vector[i];
       }
       Merge(task, merged, task.cosine_sum + at, task.cosine_minimum + at);

@@ -81,6 +81,12 @@ EncodeTask MakeEncodeTask(const Call& call, bool values, int64_t row,
   task.magnitude =
       reinterpret_cast<uint16_t*>(call.tensor(magnitude).data) + tokens * a.magnitude_count;
   task.magnitude_count = static_cast<int32_t>(a.magnitude_count);
+  if (a.aligned()) {
+    const Tensor& encoder = call.tensor(values ? TensorId::kValueEncoder : TensorId::kKeyEncoder);
+    task.encoder = encoder.data;
+    task.encoder_dtype = RealType(encoder.type);
+    task.rotation = values ? nullptr : &call.rotation;
+  }
   return task;
 }
 

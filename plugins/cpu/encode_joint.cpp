@@ -54,7 +54,7 @@ void ProjectJoint(const JointTask& task) {
   const int64_t stride = (joint + 15) / 16 * 16, count = t.end - t.begin;
   for (int64_t i = 0; i < count; i++) Join(task, t.begin + i, task.joint + i * stride);
   ClearTails(task.joint, stride, 0, count, joint, stride);
-  ProjectRows(task.joint, stride, count, task.encoder, task.encoder_dtype, joint,
+  ProjectRows(task.joint, stride, count, task.encoder, task.encoder_dtype, joint, joint,
               task.component_begin, task.component_end, task.joint + count * stride, task.projected,
               t.format->components);
 }

@@ -1,4 +1,4 @@
-// Merges the parts of a task's rows; sums of `subspace` codes become vectors here, once.
+// Merges the parts of a task's rows; sums of codes become vectors here, once.
 #include "cpu/isa_kernels.h"
 #include "cpu/tables.h"
 #include "cpu/weights.h"

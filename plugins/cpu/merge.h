@@ -72,22 +72,24 @@ static inline void Slerp(double* a, const double* b, double t, int64_t n) {
 struct Merged {
   double* vectors;     // [G, padded]; unit vectors after Merge
   double* direction;   // [padded]
-  double* magnitudes;  // [G], or the first one alone for the rules that keep one
+  double* magnitudes;  // [G] lengths of the layers' own vectors; after Merge what is stored: all of
+                       // them, or the first one alone for the rules that keep one
 };
 
 static inline void Merge(const EncodeTask& task, const Merged& m, float* cosine_sum,
                          float* cosine_minimum) {
   const int64_t n = task.padded_size;
   const int last = task.layer_count - 1;
-  for (int g = 0; g <= last; g++) m.magnitudes[g] = Normalise(m.vectors + g * n, n);
+  bool nonzero = Normalise(m.vectors, n) > 0.0;
   memcpy(m.direction, m.vectors, (size_t)n * sizeof(double));
-  bool known = m.magnitudes[0] > 0.0;  // whether the direction is one yet
+  bool known = nonzero;  // whether the direction is one yet
   double blended = m.magnitudes[0];
   for (int g = 1; g <= last; g++) {
-    const double* unit = m.vectors + g * n;
-    const bool nonzero = m.magnitudes[g] > 0.0;
+    double* unit = m.vectors + g * n;
+    const bool below = nonzero;
+    nonzero = Normalise(unit, n) > 0.0;
     double cosine = 1.0;
-    if (nonzero && m.magnitudes[g - 1] > 0.0) cosine = Dot(unit - n, unit, n);
+    if (nonzero && below) cosine = Dot(unit - n, unit, n);
     cosine = cosine > 1.0 ? 1.0 : cosine < -1.0 ? -1.0 : cosine;
     *cosine_sum += (float)cosine;
     if ((float)cosine < *cosine_minimum) *cosine_minimum = (float)cosine;

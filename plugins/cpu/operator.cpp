@@ -76,7 +76,7 @@ void Run(const Attributes& attributes, const Tensors& tensors, const CallShape& 
   for (int64_t row = 0; row < shape.batch; row++) {
     call.spans.push_back(MakeSpan(attributes, past[row], total[row]));
   }
-  if (attributes.subspace()) call.rotation = MakeRotation(call);
+  if (attributes.has_decoder) call.rotation = MakeRotation(call);
   // Every read of the state precedes every write: a node may run twice with the same lengths.
   AttendCall(call);
   if (!attributes.writes()) return;

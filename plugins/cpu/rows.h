@@ -24,10 +24,11 @@ static inline void ClearTails(float* rows, int64_t stride, int64_t begin, int64_
   }
 }
 
-// Rows [first, first + count) of a dense table; `copy` holds count * (width rounded to lanes).
-static inline Vectors ViewTable(const char* table, Dtype dtype, int64_t width, int64_t first,
-                                int64_t count, float* copy) {
-  const int64_t stride = width * ElementBytes(dtype), padded = RoundToLanes(width);
+// Rows [first, first + count) of a table whose rows are `row` elements apart; `copy` holds
+// count * (width rounded to lanes).
+static inline Vectors ViewTable(const char* table, Dtype dtype, int64_t row, int64_t width,
+                                int64_t first, int64_t count, float* copy) {
+  const int64_t stride = row * ElementBytes(dtype), padded = RoundToLanes(width);
   const char* rows = table + first * stride;
   if (width == padded) return {rows, stride, width, dtype};
   for (int64_t i = 0; i < count; i++) ToFloat(dtype, rows + i * stride, width, copy + i * padded);

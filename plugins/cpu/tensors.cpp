@@ -157,16 +157,16 @@ std::vector<Slot> InputSlots(const Attributes& a) {
                              {TensorId::kTotalLengths, 0, "total_lengths"}};
   if (a.has_bias) slots.push_back({TensorId::kAttentionBias, 0, "attention_bias"});
   if (a.has_sink) slots.push_back({TensorId::kHeadSink, 0, "head_sink"});
-  if (a.subspace()) {
+  if (a.has_decoder) {
     slots.push_back({TensorId::kKeyDecoder, 0, "key_decoder"});
     slots.push_back({TensorId::kValueDecoder, 0, "value_decoder"});
     if (a.segment_length > 0) slots.push_back({TensorId::kRopeFrequencies, 0, "rope_frequencies"});
   }
-  if (a.subspace() && a.writes()) {
+  if (a.has_decoder && a.writes()) {
     slots.push_back({TensorId::kKeyEncoder, 0, "key_encoder"});
-    slots.push_back({TensorId::kKeyStep, 0, "key_step"});
+    if (a.subspace()) slots.push_back({TensorId::kKeyStep, 0, "key_step"});
     slots.push_back({TensorId::kValueEncoder, 0, "value_encoder"});
-    slots.push_back({TensorId::kValueStep, 0, "value_step"});
+    if (a.subspace()) slots.push_back({TensorId::kValueStep, 0, "value_step"});
   }
   if (a.coded()) {
     slots.push_back({TensorId::kKeyCode, 0, "past_key_code"});
@@ -219,7 +219,7 @@ std::string CheckTensors(const Attributes& a, const std::vector<Slot>& slots, co
     return "input 'past_key_code' has capacity " + std::to_string(n->capacity) +
            ", wanted a multiple of 16";
   }
-  if (a.subspace() && a.segment_length > 0) {
+  if (a.has_decoder && a.segment_length > 0) {
     const int64_t pairs = t[TensorId::kRopeFrequencies].shape[0];
     if (pairs < 1 || 2 * pairs > a.head_size) {
       return "input 'rope_frequencies' has " + std::to_string(pairs) +

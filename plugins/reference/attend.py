@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from minicache.exporter import schemas
+from minicache.plugins.reference.align import restored_aligned
+from minicache.plugins.reference.frame import Tables
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.retention import active_slots
 from minicache.plugins.reference.state import Attributes, Span, State, exact_slot, restored_codes
-from minicache.plugins.reference.subspace import Tables, restored_subspace
+from minicache.plugins.reference.subspace import restored_subspace
 
 
 def attend(
@@ -69,7 +71,7 @@ def cached_tokens(
         state: of the group.
         row: batch row.
         span: its lengths.
-        tables: the node's decoders, of ``subspace``.
+        tables: the node's decoders and ``rope_frequencies``, where it has them.
 
     Returns:
         key ``[Hk, tokens, D]``, value likewise (float64), positions ``[tokens]``: exact tokens,
@@ -100,6 +102,8 @@ def cached_tokens(
         for part, kind in zip(parts, kinds, strict=True):
             if attributes["mode"] == "subspace":
                 codes = restored_subspace(attributes, state, kind, row, span.c0, tables)
+            elif schemas.is_aligned(attributes):
+                codes = restored_aligned(attributes, state, kind, row, span.c0, tables)
             else:
                 codes = restored_codes(attributes, state, kind, row, span.c0)
             part.insert(1, codes[:, keep])

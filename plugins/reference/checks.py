@@ -21,14 +21,8 @@ def check_attributes(attributes: Attributes) -> None:
     """Refuses attributes that contradict each other.
 
     Raises:
-        NotImplementedError: ``slerp`` with ``has_decoder``.
         ValueError: the contradiction, with the values found.
     """
-    if attributes["mode"] == "slerp" and attributes["has_decoder"]:
-        raise NotImplementedError(
-            "aligned slerp (has_decoder) has no contract yet: the writer lacks the bases of the "
-            "other layers of its group"
-        )
     heads, kv_heads = attributes["num_heads"], attributes["kv_num_heads"]
     if heads % kv_heads:
         raise ValueError(f"num_heads {heads} is no multiple of kv_num_heads {kv_heads}")
@@ -38,11 +32,15 @@ def check_attributes(attributes: Attributes) -> None:
     if attributes["mode"] == "exact":
         if group != 1:
             raise ValueError(f"exact mode has groups of one layer, not group_size {group}")
+        if attributes["has_decoder"]:
+            raise ValueError("exact mode has no codes to restore: has_decoder is 1, not 0")
         return
     if attributes["mode"] == "slerp":
         _check_slerp(attributes)
     else:
         _check_subspace(attributes)
+    if attributes["segment_length"] < 0:
+        raise ValueError(f"segment_length is {attributes['segment_length']}, which is negative")
     if attributes["ring_slots"] < max(attributes["window"], 1):
         raise ValueError(
             f"ring_slots {attributes['ring_slots']} is below window {attributes['window']}"
@@ -77,8 +75,6 @@ def _check_subspace(attributes: Attributes) -> None:
         raise ValueError(f"subspace retains no tokens: retention is {attributes['retention']!r}")
     if code_heads < 1 or kv_heads % code_heads:
         raise ValueError(f"code_heads {code_heads} is no divisor of kv_num_heads {kv_heads}")
-    if attributes["segment_length"] < 0:
-        raise ValueError(f"segment_length is {attributes['segment_length']}, which is negative")
     for kind in ("key", "value"):
         bits = attributes[f"{kind}_bits"]
         widths, counts = bits[0::2], bits[1::2]
@@ -109,7 +105,7 @@ def check_shapes(attributes: Attributes, inputs: Mapping[str, Array], state: Sta
     if "attention_bias" in inputs:
         first, _, _, capacity = inputs["attention_bias"].shape
         wanted["attention_bias"] = (batch if first > 1 else 1, heads, tokens, capacity)
-    if attributes["mode"] == "subspace":
+    if attributes["mode"] != "exact":
         wanted |= _table_shapes(attributes, inputs)
     coded = "key_code" in state
     capacity = state["key_code" if coded else "exact_key"].shape[2 if coded else 3]
@@ -128,7 +124,7 @@ def check_shapes(attributes: Attributes, inputs: Mapping[str, Array], state: Sta
 def _table_shapes(
     attributes: Attributes, inputs: Mapping[str, Array]
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of the constant inputs of ``subspace``, as far as the node has them."""
+    """Shapes of the constant inputs of coded modes, as far as the node has them."""
     kv_heads, size = attributes["kv_num_heads"], attributes["head_size"]
     wanted: dict[str, tuple[int, ...]] = {}
     for kind in ("key", "value"):

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from minicache.exporter import schemas
+from minicache.plugins.reference.align import aligned_heads, matched_heads
 from minicache.plugins.reference.code import pack_row, quantise, row_to_tile
-from minicache.plugins.reference.primitives import Array, merge_group
+from minicache.plugins.reference.frame import Tables
+from minicache.plugins.reference.primitives import (
+    Array,
+    merge_group,
+    to_magnitude_direction,
+)
 from minicache.plugins.reference.retention import (
     group_similarity,
     update_range,
@@ -19,13 +25,16 @@ from minicache.plugins.reference.state import (
     State,
     code_rows,
     exact_slot,
-    head_order,
 )
-from minicache.plugins.reference.subspace import Tables, encode_subspace
+from minicache.plugins.reference.subspace import encode_subspace
 
 
 def encode_slerp(
-    vectors: Array, t: float, magnitude: str, bits: tuple[int, ...]
+    vectors: Array,
+    t: float,
+    magnitude: str,
+    bits: tuple[int, ...],
+    lengths: Array | None = None,
 ) -> tuple[Array, Array]:
     """Encodes tokens of a group into code rows and stored magnitudes.
 
@@ -34,12 +43,13 @@ def encode_slerp(
         t: ``slerp_t``.
         magnitude: ``own``, ``upper`` or ``blended``.
         bits: (width, D).
+        lengths: ``[G, heads, tokens]`` that magnitudes are made of; None: those of ``vectors``.
 
     Returns:
         rows ``[heads, tokens, bytes]`` int8 and magnitudes ``[heads, tokens, G or 1]`` fp16, with
         the quantisation step folded in, saturated at 65504.
     """
-    direction, magnitudes = merge_group(vectors, t, magnitude)
+    direction, magnitudes = merge_group(vectors, t, magnitude, lengths)
     components, step = quantise(direction, bits[0])
     stored = np.minimum(magnitudes * step[..., None], MAGNITUDE_LIMIT).astype(np.float16)
     return pack_row([components], bits).view(np.int8), stored
@@ -63,7 +73,7 @@ def write_row(
         span: its lengths.
         new_keys: ``[G, Hk, new, D]``, the valid new tokens of every layer.
         new_values: likewise.
-        tables: the node's encoders, of ``subspace``.
+        tables: the node's encoders and ``rope_frequencies``, where it has them.
     """
     if attributes["mode"] != "exact":
         new = {"key": new_keys, "value": new_values}
@@ -91,14 +101,22 @@ def _encode_row(
     first, end = span.encoded
     positions = np.arange(first, end)
     full = {kind: _full_vectors(attributes, state, row, span, kind, new[kind]) for kind in new}
+    merged = {}  # what slerp merges and compares, by code head
     for kind, vectors in full.items():
         if attributes["mode"] == "subspace":
             rows, magnitudes = encode_subspace(attributes, kind, vectors, positions, tables)
         else:
-            order = head_order(attributes, kind)
-            matched = np.stack([layer[heads] for layer, heads in zip(vectors, order, strict=True)])
+            own = matched_heads(attributes, kind, vectors)
+            aligned = schemas.is_aligned(attributes)
+            merged[kind] = (
+                aligned_heads(attributes, kind, vectors, positions, tables) if aligned else own
+            )
             rows, magnitudes = encode_slerp(
-                matched, attributes["slerp_t"], attributes["magnitude"], attributes[f"{kind}_bits"]
+                merged[kind],
+                attributes["slerp_t"],
+                attributes["magnitude"],
+                attributes[f"{kind}_bits"],
+                to_magnitude_direction(own)[0],
             )
         all_rows = code_rows(attributes, state, kind, row).copy()
         all_rows[:, positions] = rows
@@ -106,7 +124,7 @@ def _encode_row(
         state[f"{kind}_code"][row] = row_to_tile(all_rows, kind) if tiled else all_rows
         state[f"{kind}_magnitude"][row][:, positions] = magnitudes
     if "retained_position" in state:
-        _retain_row(attributes, state, row, span, full)
+        _retain_row(attributes, state, row, span, full, merged)
 
 
 def _full_vectors(
@@ -122,16 +140,15 @@ def _full_vectors(
 
 
 def _retain_row(
-    attributes: Attributes, state: State, row: int, span: Span, full: dict[str, Array]
+    attributes: Attributes,
+    state: State,
+    row: int,
+    span: Span,
+    full: dict[str, Array],
+    merged: dict[str, Array],
 ) -> None:
     """Updates the side buffer of one row, and the signs of its magnitudes."""
-    matched = {
-        kind: np.stack(
-            [v[h] for v, h in zip(full[kind], head_order(attributes, kind), strict=True)]
-        )
-        for kind in full
-    }
-    cosines = group_similarity(matched["key"], matched["value"], attributes["retention_scope"])
+    cosines = group_similarity(merged["key"], merged["value"], attributes["retention_scope"])
     first, end = span.encoded
     update = update_retained(
         state["retained_position"][row],

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minicache.exporter import schemas
+from minicache.plugins.reference.frame import Tables
 from minicache.plugins.reference.node import run_node
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import State
-from minicache.plugins.reference.subspace import Tables
 
 
 def run_group(
@@ -37,7 +37,7 @@ def run_group(
         attention_bias: ``[B or 1, H, S, C]``, given to every layer.
         head_sink: ``[H]``, likewise.
         tables: per layer the constant inputs of its node by name: decoders, ``rope_frequencies``,
-            and on the writer encoders and steps.
+            and on the writer encoders, of ``subspace`` with steps.
 
     Returns:
         The attention ``[B, S, H*D]`` of every layer, and the state after the call.

@@ -27,7 +27,6 @@ def run_node(attributes: Mapping[str, Any], inputs: Mapping[str, Array]) -> dict
 
     Raises:
         CapacityError: a row's total length is beyond the capacity.
-        NotImplementedError: aligned ``slerp`` codes, which this reference does not hold.
         ValueError: attributes, names, shapes or lengths that contradict docs/operator.md.
     """
     full = schemas.attributes_with_defaults(attributes)

@@ -77,7 +77,10 @@ def slerp(a: npt.ArrayLike, b: npt.ArrayLike, t: float) -> Array:
 
 
 def merge_group(
-    vectors: Sequence[npt.ArrayLike] | Array, t: float, magnitude: str = "own"
+    vectors: Sequence[npt.ArrayLike] | Array,
+    t: float,
+    magnitude: str = "own",
+    lengths: Sequence[npt.ArrayLike] | Array | None = None,
 ) -> tuple[Array, Array]:
     """Merges the vectors of G layers into one direction and the magnitudes that restore them.
 
@@ -89,6 +92,7 @@ def merge_group(
         t: the paper's interpolation parameter.
         magnitude: ``own`` (one per layer), ``upper`` (the last layer's) or ``blended``
             (interpolated with the directions' weights).
+        lengths: G arrays ``[...]`` that magnitudes are made of; None: those of ``vectors``.
 
     Returns:
         direction ``[..., D]`` and magnitudes ``[..., G]`` (``own``) or ``[..., 1]``, float64.
@@ -101,6 +105,9 @@ def merge_group(
     if magnitude not in MAGNITUDES:
         raise ValueError(f"magnitude is {magnitude!r}, not one of {MAGNITUDES}")
     parts = [to_magnitude_direction(vector) for vector in vectors]
+    if lengths is not None:
+        own = [np.asarray(length).astype(np.float64) for length in lengths]
+        parts = [(length, unit) for length, (_, unit) in zip(own, parts, strict=True)]
     blended, direction = parts[0]
     for k, (length, unit) in enumerate(parts[1:], start=1):
         weight = 2.0 * t / (k + 1)

@@ -6,13 +6,13 @@ J = Hk / Hc slots s with s * Hc / Hk = hc. Keys are coded in the frame of their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from minicache.plugins.reference.code import dequantise, pack_row, unpack_row
+from minicache.plugins.reference.frame import Tables, turn
 from minicache.plugins.reference.primitives import Array
-from minicache.plugins.reference.rope import rotate_by_positions, segment_offsets
 from minicache.plugins.reference.state import (
     MAGNITUDE_LIMIT,
     Attributes,
@@ -20,8 +20,6 @@ from minicache.plugins.reference.state import (
     code_rows,
     head_order,
 )
-
-Tables = Mapping[str, Array]  # the node's constant inputs, by name
 
 
 def quantise_components(y: Array, step: Array, bits: Sequence[int]) -> tuple[list[Array], Array]:
@@ -85,7 +83,7 @@ def encode_subspace(
         rows ``[Hc, tokens, bytes]`` int8 and magnitudes ``[Hc, tokens, 1]`` fp16, saturated.
     """
     bits = attributes[f"{kind}_bits"]
-    joint = joint_vectors(attributes, kind, _turn(attributes, kind, vectors, positions, tables, -1))
+    joint = joint_vectors(attributes, kind, turn(attributes, kind, vectors, positions, tables, -1))
     encoder = tables[f"{kind}_encoder"].astype(np.float64)
     with np.errstate(invalid="ignore"):
         y = joint @ encoder.swapaxes(1, 2)
@@ -123,15 +121,4 @@ def restored_subspace(
     code_head[own] = np.arange(heads) * attributes["code_heads"] // heads
     decoder = tables[f"{kind}_decoder"].astype(np.float64)
     restored = (lengths * components)[code_head] @ decoder
-    return _turn(attributes, kind, restored, positions, tables, 1)
-
-
-def _turn(
-    attributes: Attributes, kind: str, vectors: Array, positions: Array, tables: Tables, sign: int
-) -> Array:
-    """Moves keys ``[..., tokens, D]`` out of (1) or into (-1) the frame of their segments."""
-    if kind != "key" or attributes["segment_length"] == 0:
-        return vectors
-    offsets = sign * segment_offsets(positions, attributes["segment_length"])
-    interleaved = bool(attributes["rotary_interleaved"])
-    return rotate_by_positions(vectors, offsets, tables["rope_frequencies"], interleaved)
+    return turn(attributes, kind, restored, positions, tables, 1)

@@ -34,8 +34,8 @@ struct CodeFormat {
   Layout layout;
 };
 
-// Floats per row in memory, rounded up to 16. Codes of `slerp` are vectors like others; those of
-// `subspace` have a space of their own, and the output of a part is [vector | sum of codes].
+// Floats per row in memory, rounded up to 16. Codes without a decoder are vectors like others; with
+// one they have a space of their own, and the output of a part is [vector | sum of codes].
 struct Widths {
   int64_t vector;  // D
   int64_t key;     // of a key code and of the query that meets it
@@ -43,7 +43,7 @@ struct Widths {
   int64_t output;  // of a part's row; values of codes are summed in its last `value` floats
 };
 
-// RoPE by minus the offset of a segment (`subspace`): how keys enter the frame of their segment.
+// RoPE by minus the offset of a segment: how keys enter its frame, before they meet an encoder.
 struct Rotation {
   const float* cosine;  // [segments, pairs]
   const float* sine;
@@ -103,7 +103,7 @@ struct AttendTask {
   const CodeFormat* value_format;
   const TokenRun* runs;
   int32_t run_count;
-  // `subspace`: queries meet key codes as decoder * (rotated query).
+  // Queries meet key codes as decoder * (rotated query).
   const char* key_decoder;  // [R, D] of the kv head; nullptr: codes are vectors
   Dtype key_decoder_dtype;
   const Rotation* rotation;
@@ -130,7 +130,7 @@ struct FinishTask {
   const float* parts;  // [parts, rows, widths.output]
   const char* sink;    // [heads], nullptr: none
   Dtype dtype;
-  const char* value_decoder;  // `subspace`: [components, D] of the kv head, else nullptr
+  const char* value_decoder;  // [components, D] of the kv head; nullptr: codes are vectors
   Dtype value_decoder_dtype;
   int32_t components;
   float* scratch;         // FinishScratchFloats

@@ -77,12 +77,15 @@ struct Attributes {
   std::vector<int64_t> value_permutation;
   bool has_bias;
   bool has_sink;
+  bool has_decoder;
 
   bool coded() const { return mode != Mode::kExact; }
   bool retains() const { return coded() && retention != Retention::kNone; }
   bool writes() const { return slot == group_size - 1; }
   int64_t slack() const { return ring_slots - window; }  // X
   bool subspace() const { return mode == Mode::kSubspace; }
+  // `slerp` in a common basis (docs/operator.md, "Aligned slerp").
+  bool aligned() const { return mode == Mode::kSlerp && has_decoder; }
   // D rounded up so that every instruction set's vectors divide it.
   int64_t padded_size() const { return (head_size + 15) / 16 * 16; }
   Widths widths() const;

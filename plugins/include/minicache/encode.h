@@ -34,7 +34,11 @@ struct EncodeTask {
   int64_t end;
   float slerp_t;
   MagnitudeRule magnitude_rule;
-  bool values;  // tiles of values are not those of keys
+  // Aligned slerp: what turns each layer's vectors into the code space.
+  const char* encoder;  // [Hc, D, G * D]; nullptr: they are merged as they are
+  Dtype encoder_dtype;
+  const Rotation* rotation;  // of keys; nullptr: values
+  bool values;               // tiles of values are not those of keys
   const CodeFormat* format;
   char* code;           // [Hc, C, bytes]
   uint16_t* magnitude;  // [Hc, C, magnitude_count]

@@ -13,7 +13,7 @@ struct KernelTable {
   // Floats of scratch that a task of `rows` rows needs.
   int64_t (*attend_scratch)(int64_t rows, const Widths& widths);
   void (*attend)(const AttendTask& task);
-  // `subspace`: the task's queries as they meet the key codes of a segment: [rows, widths.key].
+  // With a decoder: the task's queries as they meet a segment's key codes: [rows, widths.key].
   void (*project)(const AttendTask& task, int64_t segment, float* target);
   int64_t (*finish_scratch)(int64_t rows, const Widths& widths);
   void (*finish)(const FinishTask& task);
