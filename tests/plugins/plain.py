@@ -7,7 +7,7 @@ bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,20 +127,31 @@ def plain_token(attributes: dict[str, Any], kind: str, array: Array) -> Array:
     return out
 
 
+# Takes kind, position and vectors ``[G, Hk, D]`` of a token there, or back.
+Turn = Callable[[str, int, Array, bool], Array]
+
+
 def plain_slerp_mode(
-    attributes: dict[str, Any], text: Text, calls: list[tuple[int, int]], capacity: int = 6
+    attributes: dict[str, Any],
+    text: Text,
+    calls: list[tuple[int, int]],
+    capacity: int = 6,
+    turn: Turn = lambda kind, position, vectors, back: vectors,
 ) -> np.ndarray:
-    """The same by plain loops: what each token is read as is decided from its position alone."""
+    """The same by plain loops: what each token is read as is decided from its position alone.
+
+    Tokens are merged and compared where ``turn`` takes them.
+    """
     sinks, window = attributes["sinks"], attributes["window"]
     group, _, tokens, heads, size = text.query.shape
     full = {"key": text.key[:, 0], "value": text.value[:, 0]}
     coded = {kind: full[kind].copy() for kind in full}
     for kind, array in coded.items():
         for p in range(sinks, tokens):
-            array[:, p] = plain_token(attributes, kind, full[kind][:, p])
-    cosines = [
-        plain_similarity(attributes, full["key"][:, p], full["value"][:, p]) for p in range(tokens)
-    ]
+            merged = plain_token(attributes, kind, turn(kind, p, full[kind][:, p], False))
+            array[:, p] = turn(kind, p, merged, True)
+    there = [{kind: turn(kind, p, full[kind][:, p], False) for kind in full} for p in range(tokens)]
+    cosines = [plain_similarity(attributes, token["key"], token["value"]) for token in there]
     out = np.full((group, tokens, heads, size), np.nan)
     retained: set[int] = set()
     for past, new in calls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ def run_slerp(
     calls: list[tuple[int, int]],
     state: State | None = None,
     retained: int = 6,
+    tables: Sequence[State] = (),
 ) -> tuple[np.ndarray, State]:
     """Attention ``[G, T, H, D]`` (NaN where not run) and state of a batch of one, exact in fp64."""
     group, _, tokens, heads, size = text.query.shape
@@ -29,6 +31,6 @@ def run_slerp(
     out = np.full((group, tokens, heads, size), np.nan)
     for past, new in calls:
         call = text.call([past], [new], capacity=CAPACITY)
-        attention, state = run_group(attributes, state, *call.arguments)
+        attention, state = run_group(attributes, state, *call.arguments, tables=tables)
         out[:, past : past + new] = np.stack(attention)[:, 0].reshape(group, new, heads, size)
     return out, state

@@ -195,7 +195,8 @@ def test_the_cache_can_be_filled_to_the_last_slot() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ({"mode": "slerp", "has_decoder": 1}, NotImplementedError, "has_decoder"),
+        ({"has_decoder": 1}, ValueError, "has_decoder is 1"),
+        ({"mode": "slerp", "has_decoder": 1, "segment_length": -1}, ValueError, "segment_length"),
         ({"num_heads": 3, "kv_num_heads": 2}, ValueError, "num_heads 3"),
         ({"group_size": 2}, ValueError, "group_size 2"),
         ({"mode": "slerp", "key_bits": 2}, ValueError, "key_bits"),

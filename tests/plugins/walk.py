@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -40,12 +40,16 @@ class Group(Protocol):
 class ReferenceGroup:
     """The reference as such a group."""
 
-    def __init__(self, attributes: dict[str, Any], state: State) -> None:
-        self.attributes, self.state = attributes, state
+    def __init__(
+        self, attributes: dict[str, Any], state: State, tables: Sequence[State] = ()
+    ) -> None:
+        self.attributes, self.state, self.tables = attributes, state, tables
 
     def step(self, call: Call) -> list[Array]:
         """Runs one call; returns the attention of every layer and replaces ``state``."""
-        outputs, self.state = run_group(self.attributes, self.state, *call.arguments)
+        outputs, self.state = run_group(
+            self.attributes, self.state, *call.arguments, tables=self.tables
+        )
         return outputs
 
 
@@ -84,7 +88,7 @@ class Row:
 
 def walk(
     data: st.DataObject, attributes: dict[str, Any], make: Callable[[int], Group], tolerance: float,
-    dtype: Any = np.float32,
+    dtype: Any = np.float32, change: Callable[[Text], Text] = lambda text: text,
 ) -> None:  # fmt: skip
     """Goes back by up to X tokens and on with other ones, again and again, in two ragged rows.
 
@@ -97,11 +101,14 @@ def walk(
         make: an empty group for a number of rows.
         tolerance: of the outputs.
         dtype: of the text.
+        change: what to make of each random text, position by position.
     """
     slack = attributes["ring_slots"] - attributes["window"]
     # Ever less similar layers: what is dropped widens the range, and evicts what was retained.
     texts = [
-        make_text(attributes, TOKENS, batch=2, dtype=dtype, seed=seed, noise=0.1 + 0.2 * seed)
+        change(
+            make_text(attributes, TOKENS, batch=2, dtype=dtype, seed=seed, noise=0.1 + 0.2 * seed)
+        )
         for seed in range(8)
     ]
     text, rows, group = texts[0], [Row(), Row()], make(2)
