@@ -25,6 +25,7 @@ PAPER_OPTIONS = (
     "retention_capacity",
     "retention_scope",
     "code_bits",
+    "align",
 )
 # Options that only the subspace mode reads.
 SUBSPACE_OPTIONS = (
@@ -35,8 +36,6 @@ SUBSPACE_OPTIONS = (
     "code_heads",
     "plan",
     "plan_minutes",
-    "calibration",
-    "calibration_tokens",
 )
 # Of these, what a given plan decides already.
 PLANNED_OPTIONS = (
@@ -50,6 +49,8 @@ PLANNED_OPTIONS = (
     "sinks",
     "rewind_slack",
 )
+# Options of what is calibrated: the subspace mode, and the paper's merge with ``align``.
+CALIBRATION_OPTIONS = ("calibration", "calibration_tokens")
 # Options of both modes that store codes.
 CODED_OPTIONS = ("window", "sinks")
 
@@ -70,8 +71,8 @@ class ExportOptions:
         code_heads: subspace: ``apart``, ``joint`` or ``any``: whether kv heads share codes.
         plan: subspace: a plan to take instead of searching one.
         plan_minutes: subspace: time after which no further plan is measured.
-        calibration: subspace: text to fit codes to; None takes the text that ships.
-        calibration_tokens: subspace: tokens of it to read at most.
+        calibration: subspace, align: text to fit to; None takes the text that ships.
+        calibration_tokens: subspace, align: tokens of it to read at most.
         cache: folder that keeps calibrations and measurements; None: the user's cache folder.
         start_layer: paper: first merged layer S; None means half depth.
         group_size: paper: layers per group G.
@@ -81,6 +82,7 @@ class ExportOptions:
         retention_capacity: side buffer as a fraction of C; None means 0.05.
         retention_scope: ``mean`` or ``any-head``.
         code_bits: paper: 16, 8 or 4 bits per element of the shared direction.
+        align: paper: turn the layers of a group to each other first, by a calibration.
         window: recent tokens that stay exact.
         sinks: first tokens that stay exact.
         rewind_slack: tokens that a session can take back exactly.
@@ -112,6 +114,7 @@ class ExportOptions:
     retention_capacity: float | None = None
     retention_scope: str = "mean"
     code_bits: int = 16
+    align: bool = False
     window: int = DEFAULT_WINDOW
     sinks: int = DEFAULT_SINKS
     rewind_slack: int = DEFAULT_SLACK
@@ -120,6 +123,11 @@ class ExportOptions:
     verify_context: int = 1024
     overwrite: bool = False
     quiet: bool = False
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the export fits anything to a text."""
+        return self.mode == "subspace" or self.align
 
     def check(self) -> Retention:
         """Checks what does not depend on the model; returns ``retention``, parsed.
@@ -161,12 +169,16 @@ class ExportOptions:
         owners = dict.fromkeys(PAPER_OPTIONS, "paper")
         owners |= dict.fromkeys(SUBSPACE_OPTIONS, "subspace")
         owners |= dict.fromkeys(CODED_OPTIONS, "subspace or paper")
+        if not self.calibrates:
+            owner = "subspace" if self.mode == "exact" else "subspace, --align"
+            owners |= dict.fromkeys(CALIBRATION_OPTIONS, owner)
         for name, owner in owners.items():
-            default = type(self).__dataclass_fields__[name].default
-            if self.mode not in owner and getattr(self, name) != default:
+            value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if self.mode not in owner and value != default:
+                given = f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
                 raise PlanError(
-                    f"--{name.replace('_', '-')} {getattr(self, name)} has no effect with "
-                    f"--mode {self.mode}; add --mode {owner} or leave it out"
+                    f"{given} has no effect with --mode {self.mode}; add --mode {owner} or leave "
+                    "it out"
                 )
 
     def goal(self) -> Goal:
@@ -209,6 +221,7 @@ class ExportOptions:
             slerp_t=self.slerp_t,
             magnitude=self.magnitude,
             retention=retention,
+            align=self.align,
         )
         return paper_plan(
             layers,

@@ -5,7 +5,8 @@
    in-place buffer, RoPE explicit, dead mask code gone.
 3. ``parity``: the exact graph must give the original's logits. It comes before the plan, so that a
    difference found later is the codec's and not the rewrite's.
-4. ``plan_subspace`` or ``paper_plan``, ``passes.apply_plan``: which layers share a code.
+4. ``plan_subspace`` or ``paper_plan`` (and ``plan_aligned``), ``passes.apply_plan``: which layers
+   share a code, and how.
 5. ``verify``: what the plan costs on held-out text, against the original and against rivals.
 6. ``package``: all of it happened in a staging folder, which now takes the output's name.
 """
@@ -21,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from minicache.exporter import io, package, report
-from minicache.exporter.calibration.codec import SubspaceCodec
+from minicache.exporter.calibration.group_tables import GroupTables
 from minicache.exporter.normalise import NormalisedModel, normalise
 from minicache.exporter.options import ExportOptions
 from minicache.exporter.paper_plan import exact_plan
 from minicache.exporter.parity import ParityReport, check_parity
 from minicache.exporter.passes.apply_plan import ApplyPlanPass
 from minicache.exporter.plan import Plan
+from minicache.exporter.plan_aligned import align_plan
 from minicache.exporter.plan_file import FILE_NAME as PLAN_NAME
 from minicache.exporter.plan_file import read_plan, write_plan
 from minicache.exporter.plan_subspace import plan_subspace
@@ -104,15 +106,18 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         package.copy_side_files(model.parent, folder)
         with progress("proving parity", total=None, quiet=options.quiet):
             parity = check_parity(model, folder, normalised.dtype)
-        choice = verification = None
+        choice = aligned = verification = None
         if texts is not None:
+            tables: Mapping[int, GroupTables] = {}
             if options.mode == "subspace":
                 choice = plan_subspace(folder, options, texts.split)
-                plan = choice.plan
+                plan, tables = choice.plan, choice.codecs
+            elif options.align:
+                aligned = align_plan(folder, options, texts.split.calibration, plan)
+                tables = aligned.alignments
             # The exact form is needed up to here; now the plan's takes its place.
             rivals = measure_rivals(folder, texts, quiet=options.quiet)
-            codecs = choice.codecs if choice else {}
-            manifest = _rewrite(plan, target, manifest, folder, codecs)
+            manifest = _rewrite(plan, target, manifest, folder, tables)
             write_plan(plan, folder / PLAN_NAME)
             if texts.verification:
                 evaluation = evaluate_folder(
@@ -132,6 +137,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
             parity=parity,
             verification=verification,
             choice=choice,
+            aligned=aligned,
             seconds=time.monotonic() - started,
         )
         report.write_report(content, folder)
@@ -192,11 +198,11 @@ def _write(
 
 
 def _rewrite(
-    plan: Plan, target: Target, exact: Manifest, folder: Path, codecs: Mapping[int, SubspaceCodec]
+    plan: Plan, target: Target, exact: Manifest, folder: Path, tables: Mapping[int, GroupTables]
 ) -> Manifest:
     """Applies a lossy plan to the graph in ``folder``; its weights file stays as it is."""
     graph = io.load_model(folder / io.MODEL_NAME)
-    applied = ApplyPlanPass(plan, target.code_layout, codecs)
+    applied = ApplyPlanPass(plan, target.code_layout, tables)
     applied(graph)
     io.save_graph(graph, folder)
     manifest = dataclasses.replace(

@@ -28,6 +28,7 @@ class Group:
         slerp_t: slerp: parameter t.
         magnitude: slerp: which magnitudes restore a layer.
         retention: slerp: which tokens keep their full vectors.
+        align: slerp: turn the layers to each other first, by a calibration.
         code_heads: subspace: Hc, a divisor of Hk.
         key_bits_per_element: subspace: most bits per key element, padding and magnitude included.
         value_bits_per_element: subspace: likewise for values.
@@ -39,6 +40,7 @@ class Group:
     slerp_t: float = 0.6
     magnitude: str = "own"
     retention: Retention = field(default_factory=Retention)
+    align: bool = False
     code_heads: int = 0
     key_bits_per_element: float = 0.0
     value_bits_per_element: float = 0.0
@@ -48,6 +50,8 @@ class Group:
             raise PlanError(f"an exact group holds one layer, not {list(self.layers)}")
         if self.mode == "slerp" and len(self.layers) < 2:
             raise PlanError(f"slerp merges at least two layers, not {list(self.layers)}")
+        if self.align and self.mode != "slerp":
+            raise PlanError(f"layers {list(self.layers)}: only slerp aligns, not {self.mode}")
         if self.mode == "subspace" and self.code_heads < 1:
             raise PlanError(f"the group of layers {list(self.layers)} has no code_heads")
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minicache.exporter.calibration.calibrate import DEFAULT_GROUP, calibrate, check_length
-from minicache.exporter.calibration.calibration import Calibration
+from minicache.exporter.calibration.calibrate import check_length
 from minicache.exporter.calibration.codec import SubspaceCodec
 from minicache.exporter.calibration.sample import choose_documents
 from minicache.exporter.calibration.store import CalibrationStore, default_store, fingerprint
@@ -21,6 +20,7 @@ from minicache.exporter.planner.journal import Journal
 from minicache.exporter.planner.loss_meter import LossMeter
 from minicache.exporter.planner.search import Search
 from minicache.exporter.schemas import code_bytes
+from minicache.exporter.stored_calibration import SEGMENT_LENGTH, stored_calibration
 from minicache.runtime.corpus import read_text
 from minicache.runtime.errors import PlanError
 from minicache.runtime.manifest import Manifest
@@ -28,8 +28,6 @@ from minicache.runtime.text_split import PIECE, TextSplit, split_documents
 from minicache.runtime.tokenizer import TextTokenizer
 
 PREFILL, SCORED = 512, 256  # tokens of a planning document, together with one that is predicted
-SEGMENT_LENGTH = 1024
-JOURNAL_FORMAT = 1  # changes when measurements kept earlier are no longer what they would be now
 
 
 @dataclass(frozen=True)
@@ -116,10 +114,11 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
     if options.plan is not None:
         given = read_plan(options.plan, manifest.max_sequence_length)
     sizes = [len(group.layers) for group in given.groups] if given else [goal.max_group_size]
-    largest = max(*sizes, DEFAULT_GROUP)  # at least as many as usual, to be good for other plans
     store = CalibrationStore(options.cache or default_store())
     sinks = given.sinks if given else options.sinks
-    key, calibration = _calibrate(exact_folder, options, split, manifest, largest, sinks, store)
+    key, calibration = stored_calibration(
+        exact_folder, options, split.calibration, max(sizes), sinks, store
+    )
     if given is not None:
         if given.sensitivities:
             calibration.weigh(given.sensitivities)
@@ -165,29 +164,3 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
         depth_similarity(calibration),
         calibration.notes,
     )
-
-
-def _calibrate(
-    exact_folder: Path,
-    options: ExportOptions,
-    split: TextSplit,
-    manifest: Manifest,
-    largest: int,
-    sinks: int,
-    store: CalibrationStore,
-) -> tuple[str, Calibration]:
-    settings: dict[str, Any] = {
-        "max_tokens": options.calibration_tokens,
-        "segment_length": SEGMENT_LENGTH,
-        "max_sequence_length": manifest.max_sequence_length,
-        "max_group_size": largest,
-        "sinks": sinks,
-    }
-    key = fingerprint(exact_folder, split.calibration, sorted(settings.items()))
-    calibration = store.load(key)
-    if calibration is None:
-        calibration = calibrate(
-            exact_folder, documents=split.calibration, quiet=options.quiet, **settings
-        )
-        store.save(key, calibration)
-    return key, calibration

@@ -12,8 +12,14 @@ from rich.console import Console
 from minicache.exporter.html_report import FILE_NAME as HTML_NAME
 from minicache.exporter.html_report import write_html
 from minicache.exporter.number_text import MISSING, factor, finite, interval
-from minicache.exporter.options import PAPER_OPTIONS, SUBSPACE_OPTIONS, ExportOptions
+from minicache.exporter.options import (
+    CALIBRATION_OPTIONS,
+    PAPER_OPTIONS,
+    SUBSPACE_OPTIONS,
+    ExportOptions,
+)
 from minicache.exporter.parity import ParityReport
+from minicache.exporter.plan_aligned import AlignedChoice
 from minicache.exporter.plan_subspace import SubspaceChoice
 from minicache.exporter.report_tables import tables
 from minicache.exporter.reproduce import command_line
@@ -46,6 +52,7 @@ def build_report(
     choice: SubspaceChoice | None,
     seconds: float,
     output: Path | None = None,
+    aligned: AlignedChoice | None = None,
 ) -> dict[str, Any]:
     """Gathers the content of ``report.json``: JSON-ready, None for what is no finite number.
 
@@ -59,12 +66,15 @@ def build_report(
         choice: what the subspace stage decided.
         seconds: wall time of the export.
         output: the folder that is made; None: ``out``.
+        aligned: what turns the layers of the paper's merge to each other.
     """
     output = output or Path("out")
     contexts = [c for c in (1024, 8192) if c < manifest.max_sequence_length]
     sizes = [cache_size(manifest, context) for context in [*contexts, manifest.max_sequence_length]]
-    used = {"paper": PAPER_OPTIONS, "subspace": SUBSPACE_OPTIONS}.get(options.mode, ())
-    ignored = {"cache", *PAPER_OPTIONS, *SUBSPACE_OPTIONS} - set(used)
+    used = set({"paper": PAPER_OPTIONS, "subspace": SUBSPACE_OPTIONS}.get(options.mode, ()))
+    used |= set(CALIBRATION_OPTIONS) if options.calibrates else set()
+    ignored = {"cache", *PAPER_OPTIONS, *SUBSPACE_OPTIONS, *CALIBRATION_OPTIONS} - used
+    calibrated = choice or aligned
     evaluation = verification.evaluation if verification else None
     settings = {
         name: value
@@ -88,11 +98,12 @@ def build_report(
         "rivals": verification.baselines if verification else [],
         "frontier": [point.to_dict() for point in choice.frontier] if choice else [],
         "groups": choice.groups() if choice else [],
-        "similarity": choice.similarity if choice else [],
-        "calibration_tokens": choice.calibration_tokens if choice else 0,
+        "alignment": aligned.cosines if aligned else [],
+        "similarity": calibrated.similarity if calibrated else [],
+        "calibration_tokens": calibrated.calibration_tokens if calibrated else 0,
         "cache_bytes": [_size(size) for size in sizes],
         "verdict": verdict(evaluation, mode=options.mode, lossy=bool(merged)),
-        "notes": [*notes, *(choice.notes if choice else [])],
+        "notes": [*notes, *(calibrated.notes if calibrated else [])],
         "command": command_line(options, model, output),
         "seconds": round(seconds, 1),
     }

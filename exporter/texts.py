@@ -49,7 +49,7 @@ def read_texts(
         PackageError: no tokenizer, or another model's.
     """
     context = min(options.verify_context, capacity)
-    if options.mode == "subspace":
+    if options.calibrates:
         split = split_text(folder, options, capacity, vocab_size)
     elif merged:
         split = TextSplit([], [], [])
@@ -60,7 +60,7 @@ def read_texts(
     verification: Documents = []
     scales = split.calibration
     if options.verify_documents:
-        if options.mode == "subspace" and options.verify_text is None:
+        if options.calibrates and options.verify_text is None:
             found = judging_documents(split, context)
         else:
             tokenizer = TextTokenizer(folder)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from minicache.exporter.calibration.alignment import Alignment, fit_bases
 from minicache.exporter.calibration.codec import ProxyLoss, SubspaceCodec, fit_code
 from minicache.exporter.calibration.klt import Basis, make_basis
 from minicache.exporter.calibration.moments import JointMoments
@@ -104,14 +105,19 @@ class Calibration:
         codes = {
             kind: fit_code(self.basis(kind, layers, code_heads), budgets[kind]) for kind in KINDS
         }
-        rope = self.layers[layers[0]].rope
-        return SubspaceCodec(
-            layers=layers,
-            key=codes["key"],
-            value=codes["value"],
-            rope=rope,
-            segment_length=self.segment_length if rope.kind == "rotary" else 0,
-        )
+        rope, length = self._frame(layers)
+        return SubspaceCodec(layers, codes["key"], codes["value"], rope, length)
+
+    def alignment(self, group_layers: Sequence[int]) -> Alignment:
+        """Makes the alignment of a group that merges by ``slerp``.
+
+        Raises:
+            PlanError: the layers cannot share a code.
+        """
+        layers = self._check(group_layers, code_heads=1)
+        heads = self.layers[layers[0]].num_kv_heads
+        key, value = (fit_bases(self.moments[kind], layers, heads) for kind in KINDS)
+        return Alignment(layers, key, value, *self._frame(layers))
 
     def proxy_loss(
         self,
@@ -183,6 +189,11 @@ class Calibration:
     def forget_bases(self) -> None:
         """Frees the bases made so far, a few MB each."""
         self._bases.clear()
+
+    def _frame(self, layers: tuple[int, ...]) -> tuple[Rope, int]:
+        """RoPE and segment length of a group's keys."""
+        rope = self.layers[layers[0]].rope
+        return rope, self.segment_length if rope.kind == "rotary" else 0
 
     def _metric(self, kind: str, layer: int) -> Array:
         factor = self.sensitivities[kind][layer] if self.sensitivities else 1.0

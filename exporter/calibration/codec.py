@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.exporter.calibration.allocation import bits_per_element
+from minicache.exporter.calibration.group_tables import permutation_attributes
 from minicache.exporter.calibration.klt import TINY, Basis
 from minicache.exporter.calibration.quantiser import WIDTHS, fit_quantiser, quantised
 from minicache.exporter.calibration.rope_probe import Rope
@@ -125,12 +126,9 @@ class SubspaceCodec:
             "segment_length": self.segment_length,
             "rotary_interleaved": int(self.rope.interleaved and self.segment_length > 0),
         }
-        for kind, code in (("key", self.key), ("value", self.value)):
-            flat = tuple(head for row in code.permutation for head in row)
-            heads = len(code.permutation[0])
-            if flat != tuple(range(heads)) * len(self.layers):
-                found[f"{kind}_head_permutation"] = flat
-        return found
+        return found | permutation_attributes(
+            key=self.key.permutation, value=self.value.permutation
+        )
 
     def arrays(self, slot: int, decoder_dtype: npt.DTypeLike = np.float32) -> dict[str, Array]:
         """Constant inputs of the node of one slot, by the names of ``schemas``, in its order."""

@@ -6,6 +6,7 @@ layer's heads are assigned to the first layer's, one to one (Kuhn's assignment p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,34 @@ def energy_share(own: Array, other: Array, cross: Array) -> Array:
     return share
 
 
-def match_heads(own: Array, other: Array, cross: Array) -> tuple[int, ...]:
+def aligned_cosine(own: Array, other: Array, cross: Array) -> Array:
+    """Cosine of two heads once the second one is turned to the first as well as can be.
+
+    The best orthogonal A makes E[x^T A y] the sum of the singular values of E[x y^T].
+
+    Args:
+        own: second moments ``[..., D, D]`` of the first head.
+        other: of the second one.
+        cross: first times second, ``[..., D, D]``.
+    """
+    energy = np.einsum("...dd->...", own) * np.einsum("...dd->...", other)
+    found: Array = np.linalg.norm(cross, "nuc", axis=(-2, -1)) / np.maximum(np.sqrt(energy), 1e-30)
+    return found
+
+
+def match_heads(
+    own: Array,
+    other: Array,
+    cross: Array,
+    alike: Callable[[Array, Array, Array], Array] = energy_share,
+) -> tuple[int, ...]:
     """Assigns the heads of one layer to those of another.
 
     Args:
         own: second moments ``[Hk, D, D]`` of the first layer's heads.
         other: of the other layer's heads.
         cross: every head of the first with every head of the other, ``[Hk, Hk, D, D]``.
+        alike: what the assignment makes as large as it can, 0..1 per pair.
 
     Returns:
         for each head of the first layer, the head of the other one.
@@ -50,11 +72,11 @@ def match_heads(own: Array, other: Array, cross: Array) -> tuple[int, ...]:
         return (0,)
     # The cross moments' Frobenius norms tell which pairs are worth a decomposition.
     scale = np.sqrt(np.einsum("hdd->h", own)[:, None] * np.einsum("hdd->h", other)[None])
-    alike = np.linalg.norm(cross, axis=(2, 3)) / np.maximum(scale, 1e-30)
-    share = np.full((heads, heads), -1.0) + alike * 1e-3
+    related = np.linalg.norm(cross, axis=(2, 3)) / np.maximum(scale, 1e-30)
+    share = np.full((heads, heads), -1.0) + related * 1e-3
     for head in range(heads):
-        likely = np.argsort(-alike[head])[:CANDIDATES]
-        share[head, likely] = energy_share(
+        likely = np.argsort(-related[head])[:CANDIDATES]
+        share[head, likely] = alike(
             np.broadcast_to(own[head], (len(likely), *own.shape[1:])),
             other[likely],
             cross[head, likely],

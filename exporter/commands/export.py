@@ -49,6 +49,7 @@ def add_export_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     _add_subspace_options(parser, default)
+    _add_calibration_options(parser, default)
     _add_coded_options(parser, default)
     _add_paper_options(parser, default)
     _add_verify_options(parser, default)
@@ -92,17 +93,21 @@ def _add_subspace_options(parser: argparse.ArgumentParser, default: ExportOption
         default=default.plan_minutes,
         help="time after which no further plan is measured",
     )
-    subspace.add_argument(
+
+
+def _add_calibration_options(parser: argparse.ArgumentParser, default: ExportOptions) -> None:
+    calibrated = parser.add_argument_group("--mode subspace, and --mode paper --align")
+    calibrated.add_argument(
         "--calibration", type=Path, metavar="FILE", help="UTF-8 text to fit to; None: built in"
     )
-    subspace.add_argument(
+    calibrated.add_argument(
         "--calibration-tokens",
         type=int,
         metavar="N",
         default=default.calibration_tokens,
         help="tokens of it to read at most",
     )
-    subspace.add_argument(
+    calibrated.add_argument(
         "--cache",
         type=Path,
         metavar="FOLDER",
@@ -162,6 +167,11 @@ def _add_paper_options(parser: argparse.ArgumentParser, default: ExportOptions) 
         choices=SLERP_BITS,
         default=default.code_bits,
         help="bits per element of the shared direction",
+    )
+    paper.add_argument(
+        "--align",
+        action="store_true",
+        help="turn the layers of a group to each other first, by a calibration",
     )
 
 

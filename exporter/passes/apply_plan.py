@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from minicache.exporter import schemas
-from minicache.exporter.calibration.codec import SubspaceCodec
+from minicache.exporter.calibration.group_tables import GroupTables
 from minicache.exporter.plan import Group, Plan, node_attributes
 from minicache.exporter.state_io import StateIo
 from minicache.runtime.errors import PlanError
@@ -37,7 +37,7 @@ class ApplyPlanPass(ir.passes.InPlacePass):
     Args:
         plan: covers every layer of the model.
         code_layout: the target's.
-        codecs: of ``subspace`` groups, by their first layer.
+        tables: of ``subspace`` and aligned groups, by their first layer.
 
     Attributes:
         state: the state buffers in graph order, known after the pass has run.
@@ -46,12 +46,12 @@ class ApplyPlanPass(ir.passes.InPlacePass):
     """
 
     def __init__(
-        self, plan: Plan, code_layout: str, codecs: Mapping[int, SubspaceCodec] | None = None
+        self, plan: Plan, code_layout: str, tables: Mapping[int, GroupTables] | None = None
     ) -> None:
         super().__init__()
         self.plan = plan
         self.code_layout = code_layout
-        self.codecs = codecs or {}
+        self.tables = tables or {}
         self.state: list[StateTensor] = []
         self.retained_fractions: dict[str, float] = {}
         self.retained_extra: dict[str, int] = {}
@@ -98,10 +98,11 @@ class ApplyPlanPass(ir.passes.InPlacePass):
 
     def _rewrite(self, model: ir.Model, index: int, group: Group, nodes: list[ir.Node]) -> None:
         head_dim = int(nodes[0].attributes["head_size"].as_int())
-        codec = self.codecs[group.layers[0]] if group.mode == "subspace" else None
+        calibrated = group.mode == "subspace" or group.align
+        tables = self.tables[group.layers[0]] if calibrated else None
         changes = node_attributes(self.plan, group, self.code_layout, head_dim)
-        if codec is not None:
-            changes |= codec.attributes()
+        if tables is not None:
+            changes |= tables.attributes()
         if group.mode == "exact" and (window := _local_window(nodes[0])):
             changes["ring_slots"] = window + self.plan.slack
         for slot, node in enumerate(nodes):
@@ -122,8 +123,8 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         earlier = [value for other in nodes[:-1] for value in other.inputs[1:3]]
         for slot, node in enumerate(nodes):
             plain = list(node.inputs[:-2])
-            if codec is not None:
-                plain += _tables(model.graph, f"group{index}", codec, slot, query.dtype)
+            if tables is not None:
+                plain += _constants(model.graph, f"group{index}", tables, slot, query.dtype)
             if slot == len(nodes) - 1:
                 self._replace(model, node, [*plain, *pasts, *earlier], 1 + len(pasts))
             else:
@@ -155,13 +156,13 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         attention.name = name
 
 
-def _tables(
-    graph: ir.Graph, scope: str, codec: SubspaceCodec, slot: int, dtype: ir.DataType
+def _constants(
+    graph: ir.Graph, scope: str, tables: GroupTables, slot: int, dtype: ir.DataType
 ) -> list[ir.Value | None]:
     """The constant inputs of one slot's node: decoders and encoders in the model's precision."""
     half = dtype != ir.DataType.FLOAT
     values: list[ir.Value | None] = []
-    for name, array in codec.arrays(slot, np.float16 if half else np.float32).items():
+    for name, array in tables.arrays(slot, np.float16 if half else np.float32).items():
         full = f"minicache/{scope}/{name}"
         full += f".{slot}" if name.endswith("decoder") else ""
         if full not in graph.initializers:

@@ -52,6 +52,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "retention_capacity": or_none(NUMBERS),
     "retention_scope": st.sampled_from(RETENTION_SCOPES),
     "code_bits": st.sampled_from(SLERP_BITS),
+    "align": st.booleans(),
     "window": COUNTS,
     "sinks": COUNTS,
     "rewind_slack": COUNTS,
