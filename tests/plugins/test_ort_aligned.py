@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import make_text, poisoned_state
+from tests.helpers import make_attributes, make_text, poisoned_state
 from tests.plugins.aligned_text import aligned_attributes, make_alignment, turned_text
 from tests.plugins.ort_group import Comparison, OrtGroup
 from tests.plugins.test_ort_rewind import KernelGroup
@@ -183,3 +183,32 @@ def test_running_a_call_twice_changes_nothing(ort_library: Path) -> None:
         np.testing.assert_array_equal(first, np.stack(kernel.run(call)))
         for name, array in kernel.state.items():
             assert array.tobytes() == once[name], name
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("key_decoder", (2, 64, 63)),
+        ("value_encoder", (2, 64, 64)),
+        ("rope_frequencies", (33,)),
+        ("key_encoder", (1, 64, 128)),
+    ],
+)
+def test_wrong_tables_are_refused(ort_library: Path, name: str, shape: tuple[int, ...]) -> None:
+    """A table of another shape fails with its name, not with garbage."""
+    attributes = aligned_attributes(**BASE)
+    tables = [{**table} for table in make_alignment(attributes)]
+    tables[-1][name] = np.zeros(shape, np.float32)
+    state = poisoned_state(attributes, 1, CAPACITY)
+    with pytest.raises(Exception, match=name):
+        kernel = OrtGroup(ort_library, attributes, state, tables=tables)
+        kernel.run(make_text(attributes, 8).call([0], [8]))
+
+
+def test_exact_mode_has_nothing_to_decode(ort_library: Path) -> None:
+    """A decoder where no code is fails when the session is made."""
+    attributes = make_attributes(has_decoder=1)
+    tables = make_alignment(attributes)
+    state = poisoned_state(attributes, 1, CAPACITY, dtype=np.float32)
+    with pytest.raises(Exception, match="has_decoder"):
+        OrtGroup(ort_library, attributes, state, tables=tables)

@@ -206,6 +206,7 @@ def test_wrong_states_are_refused(ort_library: Path, name: str, change: Any) -> 
         ({"key_bits": (2, 64)}, "key_bits"),
         ({"num_heads": 3}, "num_heads"),
         ({"ring_slots": 4}, "ring_slots"),
+        ({"segment_length": -1}, "segment_length"),
         ({"key_head_permutation": (0, 1, 0)}, "key_head_permutation"),
     ],
 )
