@@ -28,6 +28,7 @@ from minicache.runtime.text_split import PIECE, TextSplit, split_documents
 from minicache.runtime.tokenizer import TextTokenizer
 
 PREFILL, SCORED = 512, 256  # tokens of a planning document, together with one that is predicted
+JOURNAL_FORMAT = 1  # changes when measurements kept earlier are no longer what they would be now
 
 
 @dataclass(frozen=True)

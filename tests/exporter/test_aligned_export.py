@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,61 +10,38 @@ import numpy as np
 import onnx
 import pytest
 
-from minicache.exporter import ExportOptions, export_model
+from minicache.exporter import ExportOptions, stored_calibration
 from minicache.exporter.plan import Group
 from minicache.exporter.schemas import DOMAIN
 from minicache.exporter.texts import read_texts
 from minicache.runtime import Session
 from minicache.runtime.errors import PlanError
-from tests.byte_tokenizer import byte_tokenizer
+from tests.exporter.subspace_workplace import Workplace
 
 pytestmark = pytest.mark.usefixtures("ort_library")
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 MODELS = [
     "onnx-llama3-gqa-optimum-fp32",
     "onnx-llama3-gqa-optimum-fp16",
     "genai-llama2-mha-cpu-fp32",
     "genai-llama3-gqa-h16-cpu-int4",
 ]
-WORDS = ["the", "cache", "of", "a", "decoder", "grows", "with", "every", "token", "it", "reads"]
 
 
-def make_place(root: Path, fixture: str) -> Path:
-    """A fixture with a tokenizer of one token per byte, and a text beside it."""
-    shutil.copytree(FIXTURES / fixture, root / "model")
-    byte_tokenizer().save(str(root / "model" / "tokenizer.json"))
-    rng = np.random.default_rng(0)
-    documents = [" ".join(rng.choice(WORDS, 150))[:600] for _ in range(8)]
-    (root / "text.txt").write_text("\f".join(documents), encoding="utf-8")
-    return root
-
-
-def options_of(root: Path, **given: Any) -> ExportOptions:
-    settings: dict[str, Any] = {
-        "mode": "paper",
-        "align": True,
-        "calibration": root / "text.txt",
-        "calibration_tokens": 3000,
-        "cache": root / "cache",
-        "max_sequence_length": 256,
-        "verify_documents": 0,
-        "verify_context": 128,
-        "window": 16,
-        "rewind_slack": 16,
-        "quiet": True,
-    }
-    return ExportOptions(**{**settings, **given})
+def settings(place: Workplace, **given: Any) -> dict[str, Any]:
+    """Options of an aligned export that calibrates on the place's text."""
+    text = {"calibration": place.text, "calibration_tokens": 3000, "cache": place.cache}
+    return {"mode": "paper", "align": True, **text, **given}
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_place(tmp_path_factory.mktemp("aligned"), request.param)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    return Workplace.make(tmp_path_factory.mktemp("aligned"), request.param)
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_place(tmp_path_factory.mktemp("aligned"), MODELS[0])
+def first(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
+    return Workplace.make(tmp_path_factory.mktemp("aligned"), MODELS[0])
 
 
 @pytest.mark.parametrize(
@@ -77,17 +53,15 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=["none", "budget-8-G3", "minmax-4"],
 )
-def test_the_folder_says_what_it_is_and_runs(
-    place: Path, given: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_folder_says_what_it_is_and_runs(place: Workplace, given: dict[str, Any]) -> None:
     """Nodes, plan, manifest and report agree, and a session decodes with finite logits."""
-    options = options_of(place, **given)
-    report = export_model(place / "model", tmp_path / "out", options).report
-    graph = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False).graph
+    result = place.export("out", overwrite=True, **settings(place, **given))
+    report, folder = result.report, result.folder
+    graph = onnx.load(folder / "model.onnx", load_external_data=False).graph
     nodes = [node for node in graph.node if node.domain == DOMAIN]
     flags = [{a.name: a.i for a in node.attribute}.get("has_decoder", 0) for node in nodes]
-    plan = json.loads((tmp_path / "out" / "plan.json").read_text())
-    manifest = json.loads((tmp_path / "out" / "minicache.json").read_text())
+    plan = json.loads((folder / "plan.json").read_text())
+    manifest = json.loads((folder / "minicache.json").read_text())
     assert manifest["plan"] == plan
     aligned = {layer for group in plan["groups"] if group["align"] for layer in group["layers"]}
     assert aligned == {layer for group in report["merged_groups"] for layer in group}
@@ -99,38 +73,38 @@ def test_the_folder_says_what_it_is_and_runs(
     assert any(note.startswith("aligned on") for note in report["notes"])
     assert report["options"]["align"] and report["options"]["calibration"] == "text.txt"
     assert "--align" in report["command"]
-    with Session(tmp_path / "out") as session:
+    with Session(folder) as session:
         ids = np.arange(60, dtype=np.int64)[None] % session.manifest.vocab_size
         assert np.isfinite(session.forward(ids)).all()
         for token in range(3):
             assert np.isfinite(session.forward(np.array([[token]]))).all()
 
 
-def test_the_calibration_is_made_once(first: Path, tmp_path: Path) -> None:
+def test_the_calibration_is_made_once(first: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another export of the same model and text reads what the first one kept."""
-    reports = [
-        export_model(first / "model", tmp_path / name, options_of(first)).report["alignment"]
-        for name in ("one", "two")
-    ]
-    assert reports[0] == reports[1]
-    assert len(list((first / "cache").glob("*.npz"))) == 1
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    before = first.export("one", **settings(first)).report["alignment"]
+    monkeypatch.setattr(stored_calibration, "calibrate", never)
+    assert first.export("two", **settings(first, code_bits=4)).report["alignment"] == before
 
 
-def test_the_judging_documents_are_held_out(first: Path) -> None:
-    """No document that is calibrated on judges, unless another text does."""
-    found = read_texts(
-        first / "model", options_of(first, verify_documents=2), 256, 10**6, merged=True
-    )
+def test_the_judging_documents_are_held_out(first: Workplace) -> None:
+    """No document that is calibrated on judges."""
+    options = ExportOptions(**settings(first, verify_documents=2, verify_context=128))
+    found = read_texts(first.model, options, 256, 10**6, merged=True)
     assert found is not None and found.split.calibration and len(found.verification) == 2
-    calibrated = {tuple(document) for document in found.split.calibration}
+    calibrated = [" ".join(map(str, document)) for document in found.split.calibration]
     for piece in found.verification:
-        assert not any(" ".join(map(str, piece)) in " ".join(map(str, d)) for d in calibrated)
+        assert not any(" ".join(map(str, piece)) in document for document in calibrated)
 
 
-def test_verification_measures_the_aligned_export(first: Path, tmp_path: Path) -> None:
-    result = export_model(first / "model", tmp_path / "out", options_of(first, verify_documents=2))
+def test_verification_measures_the_aligned_export(first: Workplace) -> None:
+    result = first.export("measured", **settings(first, verify_documents=2))
     assert result.evaluation is not None and result.report["quality"]["documents"] == 2
-    assert (tmp_path / "out" / "report.html").is_file()
+    assert (result.folder / "report.html").is_file()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from minicache.exporter import io, plan_subspace
+from minicache.exporter import io, stored_calibration
 from minicache.exporter.calibration.calibration import Calibration
 from minicache.exporter.pipeline import ExportResult
 from minicache.exporter.planner.search import Search
@@ -132,7 +132,7 @@ def test_another_ratio_needs_no_second_calibration(
     def never(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(plan_subspace, "calibrate", never)
+    monkeypatch.setattr(stored_calibration, "calibrate", never)
     monkeypatch.setattr("minicache.exporter.planner.search.measure_sensitivities", never)
     result = workplace.export("smaller", ratio=8.0)
     assert result.report["groups"] != exported.report["groups"]

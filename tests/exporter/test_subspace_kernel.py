@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minicache.exporter import plan_subspace
+from minicache.exporter import stored_calibration
 from minicache.exporter.baselines.cache_shape import CacheShape
 from minicache.exporter.baselines.exact_cache import ExactCache
 from minicache.exporter.baselines.simulated_cache import SimulatedCache
@@ -44,7 +44,7 @@ def test_logits_are_those_of_the_simulation(
     name: str, code_heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over a prefill and decode steps, with keys of several segments in the cache."""
-    monkeypatch.setattr(plan_subspace, "SEGMENT_LENGTH", SEGMENT)
+    monkeypatch.setattr(stored_calibration, "SEGMENT_LENGTH", SEGMENT)
     place = Workplace.make(tmp_path, name)
     bits = {"code_heads": code_heads, "key_bits_per_element": 5, "value_bits_per_element": 4}
     groups = [{"layers": pair, **bits} for pair in PAIRS]
