@@ -64,7 +64,7 @@ def align_plan(
     }
     cosines = [group_cosines(calibration, alignment) for alignment in alignments.values()]
     means = {
-        name: plain(_mean(row[name] for row in cosines))
+        name: _two_decimals(_mean(row[name] for row in cosines))
         for name in ("key_raw", "key_aligned", "value_raw", "value_aligned")
     }
     note = (
@@ -91,6 +91,11 @@ def group_cosines(calibration: Calibration, alignment: Alignment) -> dict[str, A
             pairs = [mean_cosine(a, b) for a, b in itertools.pairwise(vectors)]
             found[f"{kind}_{name}"] = _mean(pairs)
     return found
+
+
+def _two_decimals(value: float | None) -> str:
+    """As reports write it, but 0.00 where it would be -0.00."""
+    return plain(None if value is None else round(value, 2) + 0.0)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
