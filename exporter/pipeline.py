@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minicache.exporter import io, package, report
+from minicache.exporter import io, package
 from minicache.exporter.calibration.group_tables import GroupTables
 from minicache.exporter.normalise import NormalisedModel, normalise
 from minicache.exporter.options import ExportOptions
@@ -33,6 +33,7 @@ from minicache.exporter.plan_aligned import align_plan
 from minicache.exporter.plan_file import FILE_NAME as PLAN_NAME
 from minicache.exporter.plan_file import read_plan, write_plan
 from minicache.exporter.plan_subspace import plan_subspace
+from minicache.exporter.reporting import report
 from minicache.exporter.schemas import VERSION
 from minicache.exporter.targets import Target, find_target
 from minicache.exporter.texts import read_texts

@@ -11,10 +11,10 @@ from typing import Any
 from minicache.exporter.calibration.alignment import Alignment
 from minicache.exporter.calibration.calibration import KINDS, Calibration
 from minicache.exporter.calibration.store import CalibrationStore, default_store
-from minicache.exporter.depth_similarity import depth_similarity, mean_cosine
-from minicache.exporter.number_text import plain
 from minicache.exporter.options import ExportOptions
 from minicache.exporter.plan import Plan
+from minicache.exporter.profiling.depth_similarity import depth_similarity, mean_cosine
+from minicache.exporter.reporting.number_text import plain
 from minicache.exporter.stored_calibration import stored_calibration
 from minicache.runtime.text_split import Documents
 

@@ -10,7 +10,6 @@ from minicache.exporter.calibration.calibrate import check_length
 from minicache.exporter.calibration.codec import SubspaceCodec
 from minicache.exporter.calibration.sample import choose_documents
 from minicache.exporter.calibration.store import CalibrationStore, default_store, fingerprint
-from minicache.exporter.depth_similarity import depth_similarity
 from minicache.exporter.options import ExportOptions
 from minicache.exporter.plan import Plan
 from minicache.exporter.plan_file import read_plan
@@ -19,6 +18,7 @@ from minicache.exporter.planner.frontier import FrontierPoint
 from minicache.exporter.planner.journal import Journal
 from minicache.exporter.planner.loss_meter import LossMeter
 from minicache.exporter.planner.search import Search
+from minicache.exporter.profiling.depth_similarity import depth_similarity
 from minicache.exporter.schemas import code_bytes
 from minicache.exporter.stored_calibration import SEGMENT_LENGTH, stored_calibration
 from minicache.runtime.corpus import read_text

@@ -199,8 +199,8 @@ def _add_verify_options(parser: argparse.ArgumentParser, default: ExportOptions)
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the export and prints its report."""
-    from minicache.exporter import report
     from minicache.exporter.pipeline import export_model
+    from minicache.exporter.reporting import report
 
     values = vars(arguments)
     names = ExportOptions.__dataclass_fields__

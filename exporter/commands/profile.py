@@ -28,7 +28,7 @@ def add_profile_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Profiles the model and prints the table."""
-    from minicache.exporter.profile import run_profile
+    from minicache.exporter.profiling.profile import run_profile
 
     profile = run_profile(
         arguments.model,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from minicache.exporter import number_text as text
-from minicache.exporter.report_tables import quality_rows
+from minicache.exporter.reporting import number_text as text
+from minicache.exporter.reporting.report_tables import quality_rows
 from minicache.exporter.schemas import code_bytes
 
 MAGNITUDE_BYTES = 2  # fp16, one per code

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from minicache.exporter.capture import capture_key_values
+from minicache.exporter.profiling.capture import capture_key_values
 from minicache.runtime.errors import ModelFileError, TextError, UnsupportedModelError
 
 

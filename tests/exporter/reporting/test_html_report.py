@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from minicache.exporter.html_report import render, write_html
-from minicache.exporter.svg_labels import LabelPlacer
-from minicache.exporter.svg_plot import BOTTOM, LEFT, RIGHT, TOP
-from minicache.exporter.svg_ticks import FEWEST, MOST, linear_axis, log_axis
-from tests.exporter.report_content import (
+from minicache.exporter.reporting.html_report import render, write_html
+from minicache.exporter.reporting.svg_labels import LabelPlacer
+from minicache.exporter.reporting.svg_plot import BOTTOM, LEFT, RIGHT, TOP
+from minicache.exporter.reporting.svg_ticks import FEWEST, MOST, linear_axis, log_axis
+from tests.exporter.reporting.report_content import (
     exact_content,
     point,
     quality,

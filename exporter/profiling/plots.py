@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from minicache.exporter.profile_result import SimilarityProfile
+    from minicache.exporter.profiling.profile_result import SimilarityProfile
 
 MEASURES = (
     ("cosine", "cosine", "o"),

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pytest
 from rich.console import Console
 
-from minicache.exporter import similarity
-from minicache.exporter.profile import choose_pieces, profile_arrays, run_profile
-from minicache.exporter.profile_table import conclusion
+from minicache.exporter.profiling import similarity
+from minicache.exporter.profiling.profile import choose_pieces, profile_arrays, run_profile
+from minicache.exporter.profiling.profile_table import conclusion
 from minicache.runtime.errors import MiniCacheError, TextError, UnsupportedModelError
 
 TOKENS, HEADS, SIZE = 2048, 3, 16

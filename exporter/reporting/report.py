@@ -9,9 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from minicache.exporter.html_report import FILE_NAME as HTML_NAME
-from minicache.exporter.html_report import write_html
-from minicache.exporter.number_text import MISSING, factor, finite, interval
 from minicache.exporter.options import (
     CALIBRATION_OPTIONS,
     PAPER_OPTIONS,
@@ -21,8 +18,11 @@ from minicache.exporter.options import (
 from minicache.exporter.parity import ParityReport
 from minicache.exporter.plan_aligned import AlignedChoice
 from minicache.exporter.plan_subspace import SubspaceChoice
-from minicache.exporter.report_tables import tables
-from minicache.exporter.reproduce import command_line
+from minicache.exporter.reporting.html_report import FILE_NAME as HTML_NAME
+from minicache.exporter.reporting.html_report import write_html
+from minicache.exporter.reporting.number_text import MISSING, factor, finite, interval
+from minicache.exporter.reporting.report_tables import tables
+from minicache.exporter.reporting.reproduce import command_line
 from minicache.exporter.sizes import CacheSize, cache_size
 from minicache.exporter.verify import Verification
 from minicache.runtime.evaluate import EvaluationResult

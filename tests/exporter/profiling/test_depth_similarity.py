@@ -10,7 +10,7 @@ import pytest
 from minicache.exporter.calibration.calibration import CalibratedLayer, Calibration
 from minicache.exporter.calibration.moments import JointMoments, partners
 from minicache.exporter.calibration.rope_probe import Rope
-from minicache.exporter.depth_similarity import depth_similarity, mean_cosine
+from minicache.exporter.profiling.depth_similarity import depth_similarity, mean_cosine
 
 HEADS, SIZE = 2, 8
 

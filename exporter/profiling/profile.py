@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from minicache.exporter import similarity as sim
-from minicache.exporter.capture import capture_key_values
 from minicache.exporter.io import find_model_file
-from minicache.exporter.profile_result import (
+from minicache.exporter.profiling import similarity as sim
+from minicache.exporter.profiling.capture import capture_key_values
+from minicache.exporter.profiling.profile_result import (
     KindSimilarity,
     LayerQuantisation,
     PairSimilarity,

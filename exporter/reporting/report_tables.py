@@ -8,7 +8,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from minicache.exporter import number_text as text
+from minicache.exporter.reporting import number_text as text
 
 
 def tables(content: dict[str, Any], title: str) -> Iterator[Table]:

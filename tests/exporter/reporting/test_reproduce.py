@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from minicache.exporter.cli import build_parser
 from minicache.exporter.options import MODES, SLERP_BITS, ExportOptions
 from minicache.exporter.planner.goal import CODE_HEADS
-from minicache.exporter.reproduce import command_line
+from minicache.exporter.reporting.reproduce import command_line
 from minicache.exporter.schemas import MAGNITUDES, RETENTION_SCOPES
 from minicache.exporter.targets import TARGETS
 

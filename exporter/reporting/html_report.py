@@ -10,10 +10,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from minicache.exporter import html_tables as table
-from minicache.exporter import number_text as text
-from minicache.exporter.html_plots import frontier_plots, similarity_plot
-from minicache.exporter.html_style import STYLE
+from minicache.exporter.reporting import html_tables as table
+from minicache.exporter.reporting import number_text as text
+from minicache.exporter.reporting.html_plots import frontier_plots, similarity_plot
+from minicache.exporter.reporting.html_style import STYLE
 
 FILE_NAME = "report.html"
 GLYPHS = {

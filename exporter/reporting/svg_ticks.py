@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from minicache.exporter.svg_plot import Axis
+from minicache.exporter.reporting.svg_plot import Axis
 
 FEWEST, MOST = 3, 7  # ticks: fewer tell no scale, more do not fit
 

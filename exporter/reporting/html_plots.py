@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from minicache.exporter import number_text as text
-from minicache.exporter.svg_plot import Axis, Line, Mark, draw
-from minicache.exporter.svg_ticks import linear_axis, log_axis
+from minicache.exporter.reporting import number_text as text
+from minicache.exporter.reporting.svg_plot import Axis, Line, Mark, draw
+from minicache.exporter.reporting.svg_ticks import linear_axis, log_axis
 
 FP16_BITS = 16
 RATIO_NAME = "compression of the coded part, to fp16 (log scale)"

@@ -84,7 +84,7 @@ class SimilarityProfile:
 
     def print_table(self, console: Console) -> None:
         """Prints the pairs, and what each way of coding loses."""
-        from minicache.exporter.profile_table import print_profile
+        from minicache.exporter.profiling.profile_table import print_profile
 
         print_profile(self, console)
 
@@ -94,7 +94,7 @@ class SimilarityProfile:
         Raises:
             OutputError: the folder cannot be written.
         """
-        from minicache.exporter.plots import plot_similarity
+        from minicache.exporter.profiling.plots import plot_similarity
 
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from minicache.exporter.number_text import is_finite
-from minicache.exporter.svg_labels import Box, LabelPlacer, Spot
+from minicache.exporter.reporting.number_text import is_finite
+from minicache.exporter.reporting.svg_labels import Box, LabelPlacer, Spot
 
 WIDTH, HEIGHT = 440, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 424, 28, 276  # of the plotting area

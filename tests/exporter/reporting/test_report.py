@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from minicache.exporter import number_text, report
+from minicache.exporter.reporting import number_text, report
 from minicache.runtime.evaluate import EvaluationResult
-from tests.exporter.report_content import exact_content, quality, subspace_content
+from tests.exporter.reporting.report_content import exact_content, quality, subspace_content
 
 EVALUATION = EvaluationResult(**quality())
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from minicache.exporter.profile_result import KindSimilarity, SimilarityProfile
+    from minicache.exporter.profiling.profile_result import KindSimilarity, SimilarityProfile
 
 ALIKE = 0.9  # mean cosine; even here a vector restored halfway is off by 22 %
 

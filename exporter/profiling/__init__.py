@@ -1,0 +1,1 @@
+"""How alike the layers of a model are: ``minicache profile``, and part of every report."""
