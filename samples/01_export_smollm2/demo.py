@@ -99,8 +99,8 @@ def comparison(results: dict[str, dict[str, Any]]) -> Table:
     table = Table(
         title=f"SmolLM2-135M, {first['tokens']} scored tokens at context {first['context']}"
     )
-    for column in ("mode", "KV cache, resident", "compression, to fp16", "perplexity", "ratio",
-                   "KL", "top-1 agreement"):  # fmt: skip
+    for column in ("mode", "KV cache, resident", "x fp16", "perplexity", "ratio",
+                   "KL", "top-1"):  # fmt: skip
         table.add_column(column, justify="left" if column == "mode" else "right")
     table.add_row(
         "original", f"{2 * first['kv_bytes_fp16'] / 1e6:.1f} MB (fp32)", "0.50 x",
