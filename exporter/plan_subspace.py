@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minicache.exporter.baselines.subspace_simulation import bytes_per_token
 from minicache.exporter.calibration.calibrate import check_length
 from minicache.exporter.calibration.codec import SubspaceCodec
 from minicache.exporter.calibration.sample import choose_documents
@@ -19,15 +20,14 @@ from minicache.exporter.planner.journal import Journal
 from minicache.exporter.planner.loss_meter import LossMeter
 from minicache.exporter.planner.search import Search
 from minicache.exporter.profiling.depth_similarity import depth_similarity
-from minicache.exporter.schemas import code_bytes
 from minicache.exporter.stored_calibration import SEGMENT_LENGTH, stored_calibration
-from minicache.runtime.corpus import read_text
+from minicache.runtime.corpus import read_documents
 from minicache.runtime.errors import PlanError
+from minicache.runtime.evaluate import default_prefill
 from minicache.runtime.manifest import Manifest
-from minicache.runtime.text_split import PIECE, TextSplit, split_documents
+from minicache.runtime.text_split import PIECE, SCORED, TextSplit, split_documents
 from minicache.runtime.tokenizer import TextTokenizer
 
-PREFILL, SCORED = 512, 256  # tokens of a planning document, together with one that is predicted
 JOURNAL_FORMAT = 1  # changes when measurements kept earlier are no longer what they would be now
 
 
@@ -38,7 +38,6 @@ class SubspaceChoice:
     Attributes:
         plan: the plan.
         codecs: by the first layer of their group.
-        verification: held-out documents that nothing was fitted to; empty when another text judges.
         frontier: what was measured on the way; empty for a plan that was given.
         calibration_tokens: tokens that the codecs were fitted to.
         similarity: of adjacent layers on the calibration text.
@@ -47,7 +46,6 @@ class SubspaceChoice:
 
     plan: Plan
     codecs: dict[int, SubspaceCodec]
-    verification: list[list[int]]
     frontier: list[FrontierPoint]
     calibration_tokens: int
     similarity: list[dict[str, Any]]
@@ -63,10 +61,7 @@ class SubspaceChoice:
                 "value_bits": list(codec.value.bits),
                 "key_bits_per_element": round(codec.key.bits_per_element, 4),
                 "value_bits_per_element": round(codec.value.bits_per_element, 4),
-                "bytes_per_token": sum(
-                    len(code.encoder) * (code_bytes(code.bits) + 2)
-                    for code in (codec.key, codec.value)
-                ),
+                "bytes_per_token": bytes_per_token(codec.key) + bytes_per_token(codec.value),
             }
             for codec in self.codecs.values()
         ]
@@ -86,9 +81,7 @@ def split_text(folder: Path, options: ExportOptions, capacity: int, vocab_size: 
         PackageError: no tokenizer, or another model's.
     """
     tokenizer = TextTokenizer(folder)
-    documents = tokenizer.encode_documents(read_text(options.calibration))
-    for document in documents:
-        tokenizer.check_ids(document, vocab_size)
+    documents = read_documents(options.calibration, tokenizer, vocab_size)
     elsewhere = options.verify_text is not None
     split = split_documents(documents, min(PIECE, capacity), verify_elsewhere=elsewhere)
     length = min(SEGMENT_LENGTH, capacity)
@@ -125,7 +118,7 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
             calibration.weigh(given.sensitivities)
         plan, frontier = given, []
     else:
-        prefill = min(PREFILL, manifest.max_sequence_length // 2)
+        prefill = default_prefill(manifest.max_sequence_length)
         meter = LossMeter(exact_folder, split.planning, prefill=prefill, scored=SCORED)
         settings = JOURNAL_FORMAT, options.sinks, options.window, prefill, SCORED
         planning = fingerprint(exact_folder, split.planning, key, settings)
@@ -149,17 +142,13 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
             found.sensitivities,
         )
         frontier = found.frontier
-    if len(manifest.state) and plan.lossy:
-        covered = sum(len(group.layers) for group in plan.groups)
-        if covered != manifest.num_layers:
-            raise PlanError(
-                f"the plan covers {covered} layers, the model has {manifest.num_layers}"
-            )
+    covered = sum(len(group.layers) for group in plan.groups)
+    if covered != manifest.num_layers:
+        raise PlanError(f"the plan covers {covered} layers, the model has {manifest.num_layers}")
     codecs = {codec.layers[0]: codec for codec in make_codecs(plan.groups, calibration)}
     return SubspaceChoice(
         plan,
         codecs,
-        split.verification,
         frontier,
         calibration.tokens,
         depth_similarity(calibration),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from minicache.exporter.calibration.calibrate import DEFAULT_GROUP, calibrate
+from minicache.exporter.calibration.calibrate import DEFAULT_GROUP, DEFAULT_SEGMENT, calibrate
 from minicache.exporter.calibration.calibration import Calibration
 from minicache.exporter.calibration.store import CalibrationStore, fingerprint
 from minicache.exporter.options import ExportOptions
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.text_split import Documents
 
-SEGMENT_LENGTH = 1024
+SEGMENT_LENGTH = DEFAULT_SEGMENT
 
 
 def stored_calibration(

@@ -19,7 +19,7 @@ from minicache.exporter.baselines.kivi import GROUP, Kivi
 from minicache.exporter.baselines.static_integer import StaticInteger
 from minicache.exporter.planner.loss_meter import LossMeter
 from minicache.exporter.texts import Texts
-from minicache.runtime.evaluate import DEFAULT_PREFILL, EvaluationResult
+from minicache.runtime.evaluate import EvaluationResult, default_prefill
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
 from minicache.runtime.session import Session
@@ -55,7 +55,7 @@ def measure_rivals(exact_folder: Path, texts: Texts, *, quiet: bool) -> list[dic
     documents, context = texts.verification, texts.context
     if not documents or not can_simulate(manifest):
         return []
-    prefill = min(DEFAULT_PREFILL, context // 2)
+    prefill = default_prefill(context)
     meter = LossMeter(exact_folder, documents, prefill=prefill, scored=context - prefill - 1)
     rivals = _rivals(exact_folder, manifest, texts.scales)
     rows = []

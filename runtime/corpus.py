@@ -39,6 +39,19 @@ def read_text(path: Path | None) -> str:
         ) from error
 
 
+def read_documents(path: Path | None, tokenizer: TextTokenizer, vocab_size: int) -> list[list[int]]:
+    """Reads a text as token ids of its documents; None reads the text that ships.
+
+    Raises:
+        TextError: as ``read_text``.
+        PackageError: as ``read_text``, or the tokenizer is another model's.
+    """
+    documents = tokenizer.encode_documents(read_text(path))
+    for document in documents:
+        tokenizer.check_ids(document, vocab_size)
+    return documents
+
+
 def cut_documents(
     text: str, tokenizer: TextTokenizer, context: int, vocab_size: int
 ) -> list[list[int]]:

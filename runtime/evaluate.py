@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime.accounting import MODEL_BYTES, bits_per_element, kv_elements
-from minicache.runtime.corpus import cut_documents, read_text
+from minicache.runtime.corpus import cut_documents, read_documents, read_text
 from minicache.runtime.errors import SessionError
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.metrics import DocumentScore, perplexity, ratio_interval
 from minicache.runtime.original import Original, load_original, prefill_original
 from minicache.runtime.progress import progress
 from minicache.runtime.session import Session
-from minicache.runtime.text_split import PIECE, judging_documents, split_documents
+from minicache.runtime.text_split import PIECE, PREFILL, judging_documents, split_documents
 
-DEFAULT_PREFILL, DEFAULT_CHUNK = 512, 32
+DEFAULT_CHUNK = 32
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,14 @@ def _read_documents(session: Session, text: Path | None, context: int) -> list[l
     tokenizer, manifest = session.tokenizer, session.manifest
     if text is not None:
         return cut_documents(read_text(text), tokenizer, context, manifest.vocab_size)
-    built_in = tokenizer.encode_documents(read_text(None))
-    for document in built_in:
-        tokenizer.check_ids(document, manifest.vocab_size)
+    built_in = read_documents(None, tokenizer, manifest.vocab_size)
     piece = min(PIECE, manifest.max_sequence_length)
     return judging_documents(split_documents(built_in, piece, verify_elsewhere=False), context)
+
+
+def default_prefill(context: int) -> int:
+    """Unscored tokens of a document of ``context`` tokens."""
+    return min(PREFILL, context // 2)
 
 
 def check_sizes(
@@ -155,7 +158,7 @@ def check_sizes(
             f"context is {context}, the model was exported for up to "
             f"{manifest.max_sequence_length} tokens; give a smaller context or export again"
         )
-    prefill = min(DEFAULT_PREFILL, context // 2) if prefill is None else prefill
+    prefill = default_prefill(context) if prefill is None else prefill
     if not 1 <= prefill < context:
         raise SessionError(
             f"prefill is {prefill}; give 1..{context - 1} (the context is {context})"

@@ -11,7 +11,8 @@ Documents = list[list[int]]
 
 FEWEST_DOCUMENTS = 8
 MOST_PLANNING = 8  # documents: more take longer and say little more
-PIECE = 769  # tokens of a planning document: 512 to read, 256 to score, one to predict
+PREFILL, SCORED = 512, 256  # tokens of a planning document that are only read, and scored
+PIECE = PREFILL + SCORED + 1  # the last one is only predicted
 LONG_PIECE = 1024  # tokens that a long document is cut into
 
 

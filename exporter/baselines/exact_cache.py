@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime.errors import SessionError
-from minicache.runtime.manifest import CAPACITY, Manifest
+from minicache.runtime.manifest import CAPACITY, Manifest, StateTensor
 from minicache.runtime.session import Session
 
 Array = npt.NDArray[Any]
@@ -16,12 +16,12 @@ Array = npt.NDArray[Any]
 
 def can_simulate(manifest: Manifest) -> bool:
     """Whether an exact export holds every token in its own slot, as ``ExactCache`` needs it."""
-    return all(
-        state.name in ("exact_key", "exact_value")
-        and CAPACITY in state.shape
-        and state.dtype != "bfloat16"  # held as bits, which cannot be computed with
-        for state in manifest.state
-    )
+    return all(map(_in_own_slots, manifest.state))
+
+
+def _in_own_slots(state: StateTensor) -> bool:
+    exact = state.name in ("exact_key", "exact_value") and CAPACITY in state.shape
+    return exact and state.dtype != "bfloat16"  # held as bits, which cannot be computed with
 
 
 class ExactCache:
@@ -45,13 +45,7 @@ class ExactCache:
             raise SessionError(
                 f"cache codecs are simulated on one row, the session has {session.batch_size}"
             )
-        other = [
-            state
-            for state in states
-            if state.name not in ("exact_key", "exact_value")
-            or CAPACITY not in state.shape
-            or state.dtype == "bfloat16"  # held as bits, which cannot be computed with
-        ]
+        other = [state for state in states if not _in_own_slots(state)]
         if other or not states:
             found = f"has {other[0].name!r} ({other[0].dtype})" if other else "has no cache"
             raise SessionError(

@@ -15,7 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from minicache.exporter.calibration.group_tables import Permutation, permutation_attributes
+from minicache.exporter.calibration.group_tables import (
+    Permutation,
+    reading_arrays,
+    reading_attributes,
+)
 from minicache.exporter.calibration.matching import aligned_cosine, match_heads
 from minicache.exporter.calibration.moments import JointMoments
 from minicache.exporter.calibration.rope_probe import Rope
@@ -75,21 +79,13 @@ class Alignment:
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the nodes beside those of ``slerp``, by the names of ``schemas``."""
-        return {
-            "has_decoder": 1,
-            "segment_length": self.segment_length,
-            "rotary_interleaved": int(self.rope.interleaved and self.segment_length > 0),
-            **permutation_attributes(key=self.key.permutation, value=self.value.permutation),
-        }
+        permutations = {"key": self.key.permutation, "value": self.value.permutation}
+        return reading_attributes(self.rope, self.segment_length, **permutations)
 
     def arrays(self, slot: int, decoder_dtype: npt.DTypeLike = np.float32) -> dict[str, Array]:
         """Constant inputs of the node of one slot, by the names of ``schemas``, in its order."""
-        found: dict[str, Array] = {
-            "key_decoder": self.key.decoder(slot).astype(decoder_dtype),
-            "value_decoder": self.value.decoder(slot).astype(decoder_dtype),
-        }
-        if self.segment_length:
-            found["rope_frequencies"] = np.array(self.rope.frequencies, np.float32)
+        decoders = self.key.decoder(slot), self.value.decoder(slot)
+        found = reading_arrays(*decoders, self.rope, self.segment_length, decoder_dtype)
         if slot == len(self.layers) - 1:
             found |= {"key_encoder": self.key.encoder, "value_encoder": self.value.encoder}
         return found

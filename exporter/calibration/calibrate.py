@@ -22,7 +22,7 @@ from minicache.exporter.calibration.rope_probe import Rope, probe_rope
 from minicache.exporter.calibration.sample import choose_documents
 from minicache.exporter.io import load_model
 from minicache.exporter.plan import DEFAULT_SINKS
-from minicache.runtime.corpus import read_text
+from minicache.runtime.corpus import read_documents
 from minicache.runtime.errors import TextError
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
@@ -72,9 +72,7 @@ def calibrate(
     length = min(segment_length or DEFAULT_SEGMENT, capacity)
     if documents is None:
         tokenizer = TextTokenizer(exact_folder)
-        documents = tokenizer.encode_documents(read_text(text))
-        for document in documents:
-            tokenizer.check_ids(document, manifest.vocab_size)
+        documents = read_documents(text, tokenizer, manifest.vocab_size)
     pieces = choose_documents(documents, max_tokens, length)
     read = sum(map(len, pieces))
     notes = check_length(read)

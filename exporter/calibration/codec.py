@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.exporter.calibration.allocation import bits_per_element
-from minicache.exporter.calibration.group_tables import permutation_attributes
+from minicache.exporter.calibration.group_tables import reading_arrays, reading_attributes
 from minicache.exporter.calibration.klt import TINY, Basis
 from minicache.exporter.calibration.quantiser import WIDTHS, fit_quantiser, quantised
 from minicache.exporter.calibration.rope_probe import Rope
@@ -116,28 +116,20 @@ class SubspaceCodec:
 
     def attributes(self) -> dict[str, Any]:
         """Attributes of the group's nodes, by the names of ``schemas``."""
-        found: dict[str, Any] = {
+        permutations = {"key": self.key.permutation, "value": self.value.permutation}
+        return {
             "mode": "subspace",
             "group_size": len(self.layers),
             "code_heads": len(self.key.encoder),
             "key_bits": self.key.bits,
             "value_bits": self.value.bits,
-            "has_decoder": 1,
-            "segment_length": self.segment_length,
-            "rotary_interleaved": int(self.rope.interleaved and self.segment_length > 0),
+            **reading_attributes(self.rope, self.segment_length, **permutations),
         }
-        return found | permutation_attributes(
-            key=self.key.permutation, value=self.value.permutation
-        )
 
     def arrays(self, slot: int, decoder_dtype: npt.DTypeLike = np.float32) -> dict[str, Array]:
         """Constant inputs of the node of one slot, by the names of ``schemas``, in its order."""
-        found: dict[str, Array] = {
-            "key_decoder": self.key.decoder[slot].astype(decoder_dtype),
-            "value_decoder": self.value.decoder[slot].astype(decoder_dtype),
-        }
-        if self.segment_length:
-            found["rope_frequencies"] = np.array(self.rope.frequencies, np.float32)
+        decoders = self.key.decoder[slot], self.value.decoder[slot]
+        found = reading_arrays(*decoders, self.rope, self.segment_length, decoder_dtype)
         if slot == len(self.layers) - 1:
             found |= {
                 "key_encoder": self.key.encoder,

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from minicache.exporter import schemas
+from minicache.exporter.build import Inserter
 from minicache.exporter.calibration.group_tables import GroupTables
 from minicache.exporter.plan import Group, Plan, node_attributes
 from minicache.exporter.state_io import StateIo
@@ -124,7 +125,8 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         for slot, node in enumerate(nodes):
             plain = list(node.inputs[:-2])
             if tables is not None:
-                plain += _constants(model.graph, f"group{index}", tables, slot, query.dtype)
+                inserter = Inserter(model.graph, node, f"group{index}")
+                plain += _constants(inserter, tables, slot, query.dtype)
             if slot == len(nodes) - 1:
                 self._replace(model, node, [*plain, *pasts, *earlier], 1 + len(pasts))
             else:
@@ -157,25 +159,14 @@ class ApplyPlanPass(ir.passes.InPlacePass):
 
 
 def _constants(
-    graph: ir.Graph, scope: str, tables: GroupTables, slot: int, dtype: ir.DataType
+    inserter: Inserter, tables: GroupTables, slot: int, dtype: ir.DataType
 ) -> list[ir.Value | None]:
     """The constant inputs of one slot's node: decoders and encoders in the model's precision."""
-    half = dtype != ir.DataType.FLOAT
     values: list[ir.Value | None] = []
-    for name, array in tables.arrays(slot, np.float16 if half else np.float32).items():
-        full = f"minicache/{scope}/{name}"
-        full += f".{slot}" if name.endswith("decoder") else ""
-        if full not in graph.initializers:
-            tensor = ir.tensor(array, name=full)
-            graph.register_initializer(
-                ir.Value(
-                    name=full,
-                    type=ir.TensorType(tensor.dtype),
-                    shape=ir.Shape(array.shape),
-                    const_value=tensor,
-                )
-            )
-        values.append(graph.initializers[full])
+    precision = np.float32 if dtype == ir.DataType.FLOAT else np.float16
+    for name, array in tables.arrays(slot, precision).items():
+        own = f".{slot}" if name.endswith("decoder") else ""
+        values.append(inserter.constant(f"{inserter.scope}/{name}{own}", array))
     return values
 
 

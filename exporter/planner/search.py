@@ -210,11 +210,9 @@ class Search:
         plain = fp16_bytes(self.calibration)
         above = [ratio for ratio in RATIOS if ratio > 1.1 * chosen.ratio][:1]
         below = [ratio for ratio in RATIOS if ratio < 0.9 * chosen.ratio][-1:]
-        for ratio in (*below, *above):
-            if not self._late():
-                with_budget = [one for one in sets if one.smallest <= bytes_at(plain, ratio)]
-                if with_budget:
-                    self._measure(self._ranked(with_budget, bytes_at(plain, ratio))[0])
+        for budget in (bytes_at(plain, ratio) for ratio in (*below, *above)):
+            if not self._late() and any(one.smallest <= budget for one in sets):
+                self._measure(self._ranked(sets, budget)[0])
 
     def _check_loss(self, candidate: Candidate, loss: MeasuredLoss) -> None:
         limit = self.goal.max_kl

@@ -10,15 +10,13 @@ group's basis spend its components where they count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from minicache.exporter.calibration.calibration import KINDS, Calibration
 from minicache.exporter.planner.coded_layer import CodedLayer
 from minicache.exporter.planner.loss_meter import LossMeter
-from minicache.exporter.planner.measured_loss import MeasuredLoss
 from minicache.runtime.progress import progress
 
 PROBE_BITS = 2.0  # per element: far above rounding noise, and small enough to be quadratic
@@ -36,29 +34,21 @@ def measure_sensitivities(
     Returns:
         By kind, a number per layer: nats of KL per token and unit of the calibration's error.
     """
-    probes = []
+    probes, errors = [], []
     for layer in calibration.layers:
         bits = max(PROBE_BITS, 56 / layer.head_dim)  # the smallest code of a small head
         codec = calibration.codec([layer.layer], layer.num_kv_heads, bits, bits)
-        probes += [CodedLayer(codec, kind, sinks, window) for kind in KINDS]
-    calibration.forget_bases()
+        for kind, code in zip(KINDS, (codec.key, codec.value), strict=True):
+            basis = calibration.basis(kind, (layer.layer,), layer.num_kv_heads)
+            errors.append(code.distortion * basis.energy)
+            probes.append(CodedLayer(codec, kind, sinks, window))
+        calibration.forget_bases()
     total = len(probes) * len(meter.documents)
     with progress("measuring layers", total=total, quiet=quiet) as step:
         losses = meter.measure(probes, step, SCORED)
-    return _per_error(calibration, probes, losses)
-
-
-def _per_error(
-    calibration: Calibration, probes: Sequence[CodedLayer], losses: Sequence[MeasuredLoss]
-) -> dict[str, tuple[float, ...]]:
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for probe, loss in zip(probes, losses, strict=True):
-        layer = calibration.layers[probe.codec.layers[0]]
-        code = probe.codec.key if probe.kind == "key" else probe.codec.value
-        basis = calibration.basis(probe.kind, (layer.layer,), layer.num_kv_heads)
-        error = code.distortion * basis.energy
+    for probe, error, loss in zip(probes, errors, losses, strict=True):
         found[probe.kind].append(loss.kl_mean / error if error > 0 else 0.0)
-    calibration.forget_bases()
     return {kind: bounded(row) for kind, row in found.items()}
 
 
@@ -68,8 +58,3 @@ def bounded(row: Sequence[float]) -> tuple[float, ...]:
     positive = given[given > 0]
     middle = float(np.median(positive)) if positive.size else 1.0
     return tuple(float(x) for x in np.clip(given, LOWEST * middle, HIGHEST * middle))
-
-
-def to_json(sensitivities: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """JSON-ready data."""
-    return {kind: list(row) for kind, row in sensitivities.items()}

@@ -19,9 +19,9 @@ static inline float Middle(int bits) { return bits == 16 ? 0.f : (float)((1 << b
 static inline int SegmentBytes(const CodeSegment& s) { return s.count * s.bits / 8; }
 
 // Whether lanes can run along the bytes of every segment, and along tokens in fours of bytes. Rows
-// with room behind them take whole vectors where a segment ends amidst one: what lies behind it in
-// the code is loaded too, and what that writes belongs to the next plane or segment, or to the
-// room, and is written after it.
+// with room behind them take whole vectors where a segment ends amidst one: zeros stand for
+// what lies behind it, and what that writes belongs to the next plane or segment, or to the room,
+// and is written after it.
 static inline bool IsVectorisable(const CodeFormat& format) {
   for (int i = 0; i < format.segment_count; i++) {
     const CodeSegment& s = format.segments[i];

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicache.plugins.reference.frame import Tables, turn
+from minicache.plugins.reference.frame import Tables, decoded, turn
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import Attributes, State, head_order, restored_codes
 
@@ -49,8 +49,6 @@ def restored_aligned(
 ) -> Array:
     """Restores the coded positions [N, end) of one layer, keys at their own positions again.
 
-    Attending to R(o) decoder^T (m e) is the same as mapping each query by decoder R(-o).
-
     Args:
         attributes: of the layer's node.
         state: of the group.
@@ -64,5 +62,4 @@ def restored_aligned(
     """
     positions = np.arange(attributes["sinks"], max(end, attributes["sinks"]))
     codes = restored_codes(attributes, state, kind, row, end)
-    decoder = tables[f"{kind}_decoder"].astype(np.float64)
-    return turn(attributes, kind, codes @ decoder, positions, tables, 1)
+    return decoded(attributes, kind, codes, positions, tables)

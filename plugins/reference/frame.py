@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.rope import rotate_by_positions, segment_offsets
 from minicache.plugins.reference.state import Attributes
 
 Tables = Mapping[str, Array]  # the node's constant inputs, by name
+
+
+def decoded(
+    attributes: Attributes, kind: str, codes: Array, positions: Array, tables: Tables
+) -> Array:
+    """Restores vectors from codes in the code space, keys at their own positions again.
+
+    Attending to R(o) decoder^T c is the same as mapping each query by decoder R(-o).
+
+    Args:
+        attributes: of the layer's node.
+        kind: ``key`` or ``value``.
+        codes: ``[Hk, tokens, R]`` with their magnitudes, in the layer's own order of heads.
+        positions: ``[tokens]``.
+        tables: with the layer's decoder and, for segments, ``rope_frequencies``.
+
+    Returns:
+        ``[Hk, tokens, D]`` float64.
+    """
+    decoder = tables[f"{kind}_decoder"].astype(np.float64)
+    return turn(attributes, kind, codes @ decoder, positions, tables, 1)
 
 
 def turn(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicache.plugins.reference.code import dequantise, pack_row, unpack_row
-from minicache.plugins.reference.frame import Tables, turn
+from minicache.plugins.reference.frame import Tables, decoded, turn
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import (
     MAGNITUDE_LIMIT,
@@ -97,8 +97,6 @@ def restored_subspace(
 ) -> Array:
     """Restores the coded positions [N, end) of one layer, keys at their own positions again.
 
-    Attending to R(o) decoder^T (m v) is the same as mapping each query by decoder R(-o).
-
     Args:
         attributes: of the layer's node.
         state: of the group.
@@ -119,6 +117,5 @@ def restored_subspace(
     code_head = np.empty(heads, np.int64)  # of each of the layer's own heads
     own = head_order(attributes, kind)[attributes["group_slot"]]
     code_head[own] = np.arange(heads) * attributes["code_heads"] // heads
-    decoder = tables[f"{kind}_decoder"].astype(np.float64)
-    restored = (lengths * components)[code_head] @ decoder
-    return turn(attributes, kind, restored, positions, tables, 1)
+    codes = (lengths * components)[code_head]
+    return decoded(attributes, kind, codes, positions, tables)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from minicache.exporter.baselines.cache_codec import Array, CacheCodec, end_of_coded
+from minicache.exporter.baselines.cache_codec import CacheCodec
 from minicache.exporter.baselines.exact_cache import ExactCache
 from minicache.exporter.baselines.exact_vectors import exact_vectors
 from minicache.exporter.baselines.prefill_snapshot import PrefillSnapshot
@@ -18,32 +17,11 @@ from minicache.exporter.baselines.simulated_cache import SimulatedCache
 from minicache.runtime import open_model
 from minicache.runtime.errors import SessionError, TextError
 from minicache.runtime.session import Session
+from tests.exporter.scaled_codec import Scaled
 from tests.runtime.reference_graph import ReferenceGraph
 from tests.runtime.tiny_model import HEAD_DIM, KV_HEADS, LAYERS, VOCABULARY, write_tiny_model
 
 PREFILL, LENGTH = 20, 40
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """Multiplies coded tokens; remembers what it was given."""
-
-    factor: float
-    sinks: int = 2
-    window: int = 5
-    name: str = "scaled"
-    bits_per_element: float = 32.0
-
-    def coded_end(self, past: int) -> int:
-        return end_of_coded(past, self.sinks, self.window, block=3)
-
-    def rewrite(
-        self, keys_LHkTD: Sequence[Array], values_LHkTD: Sequence[Array], start: int
-    ) -> tuple[list[Array], list[Array]]:
-        return [self.factor * key for key in keys_LHkTD], [self.factor * v for v in values_LHkTD]
-
-    def cache_bytes(self, context: int) -> int:
-        return 0
 
 
 @pytest.fixture
@@ -79,7 +57,7 @@ def read(model: SimulatedCache, ids: np.ndarray, first: np.ndarray, chunk: int =
     return np.concatenate([first, *(model.forward(ids[None, s : s + chunk])[0] for s in starts)])
 
 
-@pytest.mark.parametrize("codec", [None, Scaled(1.0)])
+@pytest.mark.parametrize("codec", [None, Scaled(1.0, block=3)])
 def test_an_identity_codec_equals_the_plain_session(
     cache: ExactCache, ids: np.ndarray, codec: CacheCodec | None
 ) -> None:
@@ -93,7 +71,7 @@ def test_an_identity_codec_equals_the_plain_session(
 
 
 def test_only_coded_tokens_are_rewritten_and_only_once(cache: ExactCache, ids: np.ndarray) -> None:
-    codec = Scaled(0.5)
+    codec = Scaled(0.5, block=3)
     model = SimulatedCache(cache, codec)
     first = model.prefill(ids[:PREFILL])
     assert codec.coded_end(PREFILL) == 14
@@ -112,10 +90,10 @@ def test_only_coded_tokens_are_rewritten_and_only_once(cache: ExactCache, ids: n
 
 
 def test_one_snapshot_serves_many_codecs(cache: ExactCache, ids: np.ndarray) -> None:
-    alone = SimulatedCache(cache, Scaled(0.5))
+    alone = SimulatedCache(cache, Scaled(0.5, block=3))
     expected = read(alone, ids, alone.prefill(ids[:PREFILL]))
     snapshot = PrefillSnapshot.take(cache, ids[:PREFILL])
-    for codec in (Scaled(0.1), None, Scaled(0.5)):
+    for codec in (Scaled(0.1, block=3), None, Scaled(0.5, block=3)):
         model = SimulatedCache(cache, codec)
         found = read(model, ids, model.start(snapshot))
     np.testing.assert_array_equal(found, expected)
@@ -135,7 +113,7 @@ def test_vectors_are_those_in_the_cache(cache: ExactCache, ids: np.ndarray) -> N
 
 def test_values_that_are_not_finite_are_refused(cache: ExactCache, ids: np.ndarray) -> None:
     with pytest.raises(SessionError, match="not finite"):
-        SimulatedCache(cache, Scaled(float("nan"))).prefill(ids)
+        SimulatedCache(cache, Scaled(float("nan"), block=3)).prefill(ids)
 
 
 def test_sessions_without_plain_slots_are_refused(make_session: Callable[..., Session]) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from minicache.exporter.baselines.cache_codec import Array, end_of_coded
 from minicache.exporter.baselines.exact_cache import ExactCache
 from minicache.exporter.baselines.simulated_cache import SimulatedCache
 from minicache.exporter.planner import loss_meter
@@ -19,32 +16,11 @@ from minicache.runtime import open_model
 from minicache.runtime.metrics import DocumentScore
 from minicache.runtime.progress import Step
 from minicache.runtime.session import Session
+from tests.exporter.scaled_codec import Scaled
 from tests.runtime.reference_graph import ReferenceGraph
 from tests.runtime.tiny_model import VOCABULARY, write_tiny_model
 
 PREFILL, SCORED, CHUNK = 20, 17, 4
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """Multiplies coded tokens by a factor."""
-
-    factor: float
-    sinks: int = 2
-    window: int = 5
-    name: str = "scaled"
-    bits_per_element: float = 32.0
-
-    def coded_end(self, past: int) -> int:
-        return end_of_coded(past, self.sinks, self.window)
-
-    def rewrite(
-        self, keys_LHkTD: Sequence[Array], values_LHkTD: Sequence[Array], start: int
-    ) -> tuple[list[Array], list[Array]]:
-        return [self.factor * key for key in keys_LHkTD], [self.factor * v for v in values_LHkTD]
-
-    def cache_bytes(self, context: int) -> int:
-        return 0
 
 
 class CountingStep(Step):
