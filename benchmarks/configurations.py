@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from models import Baseline, Exported, Model, Original
 
+from minicache.exporter.baselines.cache_codec import CacheCodec
 from minicache.exporter.baselines.cache_shape import CacheShape
 from minicache.exporter.baselines.exact_cache import Array
 from minicache.exporter.baselines.kivi import Kivi
@@ -96,10 +97,15 @@ class Baselines:
         shape = CacheShape.of(self._original.session.manifest)
         sinks = SINKS if protected else 0
         window = WINDOW if protected or family == "kivi" else 0
+
+        def with_rings(codec: CacheCodec) -> Callable[[int], int]:
+            # Sliding-window layers hold the same whatever the codec.
+            return lambda context: codec.cache_bytes(context) + shape.ring_bytes
+
         if family == "kivi":
             kivi = Kivi(int(bits), shape, sinks, window, name)
             return Configuration(
-                name, name, kivi.bits_per_element, kivi.cache_bytes,
+                name, name, kivi.bits_per_element, with_rings(kivi),
                 lambda: Baseline(self._original, kivi), window,
             )  # fmt: skip
 
@@ -115,7 +121,7 @@ class Baselines:
         scales = (np.ones((shape.num_kv_heads, shape.head_dim), np.float32),) * shape.layers
         unfitted = StaticInteger(int(bits), scales, scales, sinks, window, name)
         return Configuration(
-            name, f"{name} {self._identity}", unfitted.bits_per_element, unfitted.cache_bytes,
+            name, f"{name} {self._identity}", unfitted.bits_per_element, with_rings(unfitted),
             fit, window or None,
         )  # fmt: skip
 

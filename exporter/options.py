@@ -64,8 +64,9 @@ class ExportOptions:
             ``paper`` (MiniCache's merge).
         target: a name of ``targets.TARGETS``.
         max_sequence_length: largest capacity C; None takes the model's own limit.
-        ratio: subspace: at least so many times smaller than fp16, coded part.
-        kv_bytes_per_token: subspace: at most so many coded bytes per token, all layers.
+        ratio: subspace: at least so many times smaller than fp16, coded part of the layers of full
+            attention.
+        kv_bytes_per_token: subspace: at most so many coded bytes per token, all coded layers.
         max_kl: subspace: at most so much KL to the original, nats per token.
         max_group_size: subspace: layers of the largest group.
         code_heads: subspace: ``apart``, ``joint`` or ``any``: whether kv heads share codes.
@@ -90,6 +91,7 @@ class ExportOptions:
         verify_documents: documents to measure the loss on; 0 leaves the measurement out.
         verify_context: tokens per document.
         overwrite: replace an earlier export at the output.
+        no_kernels: leave the compiled kernels of a GPU target out.
         quiet: no progress bars.
     """
 
@@ -122,6 +124,7 @@ class ExportOptions:
     verify_documents: int = 4
     verify_context: int = 1024
     overwrite: bool = False
+    no_kernels: bool = False
     quiet: bool = False
 
     @property
@@ -203,11 +206,10 @@ class ExportOptions:
             PlanError: options that contradict each other or the model.
         """
         retention = self.check()
-        sliding = [index for index, layer in enumerate(layers) if layer.local_window]
-        if self.mode == "subspace" and sliding:
+        if self.mode == "subspace" and all(layer.local_window for layer in layers):
             raise PlanError(
-                f"layers {_listed(sliding)} attend to a sliding window, which bounds their cache "
-                "already; --mode subspace does not code such models yet: use --mode exact"
+                f"all {len(layers)} layers attend to a sliding window, which bounds their cache "
+                "already: there is nothing to code; use --mode exact"
             )
         if self.mode != "paper":
             plan = exact_plan(layers, max_sequence_length, self.rewind_slack)
@@ -233,8 +235,3 @@ class ExportOptions:
             sinks=self.sinks,
             slack=self.rewind_slack,
         )
-
-
-def _listed(layers: list[int], most: int = 6) -> str:
-    more = f" and {len(layers) - most} more" if len(layers) > most else ""
-    return ", ".join(map(str, layers[:most])) + more

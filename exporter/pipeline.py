@@ -23,6 +23,7 @@ from typing import Any
 
 from minicache.exporter import io, package
 from minicache.exporter.calibration.group_tables import GroupTables
+from minicache.exporter.kernels import check_can_compile, write_kernels
 from minicache.exporter.normalise import NormalisedModel, normalise
 from minicache.exporter.options import ExportOptions
 from minicache.exporter.paper_plan import exact_plan
@@ -35,7 +36,7 @@ from minicache.exporter.plan_file import read_plan, write_plan
 from minicache.exporter.plan_subspace import plan_subspace
 from minicache.exporter.reporting import report
 from minicache.exporter.schemas import VERSION
-from minicache.exporter.targets import Target, find_target
+from minicache.exporter.targets import find_target
 from minicache.exporter.texts import read_texts
 from minicache.exporter.verify import Verification, measure_rivals
 from minicache.runtime.errors import PlanError, UnsupportedModelError
@@ -44,6 +45,8 @@ from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
 
 DEFAULT_MAX_SEQUENCE_LENGTH = 4096
+# Whatever the target: CPU kernels read its layout, and are on every machine.
+PROVED_ON = "ort-cpu"
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,9 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     started = time.monotonic()
     target = find_target(options.target)
     options.check()
+    compiles = target.kernel_pack and not options.no_kernels
+    if compiles:
+        check_can_compile()
     output = Path(output)
     model = io.find_model_file(model)
     inputs = [model, options.verify_text, options.calibration]
@@ -91,7 +97,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     if normalised.dtype not in target.dtypes:
         raise UnsupportedModelError(
             f"the model is {normalised.dtype}, target {target.name} runs "
-            f"{', '.join(target.dtypes)}; export it in one of these"
+            f"{', '.join(target.dtypes)}; export it in one of these{_reason(normalised.dtype)}"
         )
     capacity = _capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
@@ -103,7 +109,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     with package.staging_folder(output, overwrite=options.overwrite, bytes_needed=needed) as folder:
         # In exact form first, for the parity proof.
         exact = exact_plan(normalised.layers, capacity, options.rewind_slack)
-        manifest = _write(normalised, exact, target, facts, folder, options.quiet)
+        manifest = _write(normalised, exact, target.code_layout, facts, folder, options.quiet)
         package.copy_side_files(model.parent, folder)
         with progress("proving parity", total=None, quiet=options.quiet):
             parity = check_parity(model, folder, normalised.dtype)
@@ -118,7 +124,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
                 tables = aligned.alignments
             # The exact form is needed up to here; now the plan's takes its place.
             rivals = measure_rivals(folder, texts, quiet=options.quiet)
-            manifest = _rewrite(plan, target, manifest, folder, tables)
+            manifest = _rewrite(plan, target.code_layout, manifest, folder, tables)
             write_plan(plan, folder / PLAN_NAME)
             if texts.verification:
                 evaluation = evaluate_folder(
@@ -129,12 +135,19 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
                     quiet=options.quiet,
                 )
                 verification = Verification(evaluation, rivals)
+        manifest = dataclasses.replace(manifest, target=target.name)
+        manifest.save(folder)
+        notes = list(normalised.notes)
+        if target.name != PROVED_ON:
+            notes.append(f"parity and quality were measured by the kernels of {PROVED_ON}")
+        if compiles:
+            write_kernels(folder, manifest, quiet=options.quiet)
         content = report.build_report(
             model=model,
             output=output,
             options=options,
             manifest=manifest,
-            notes=normalised.notes,
+            notes=notes,
             parity=parity,
             verification=verification,
             choice=choice,
@@ -144,6 +157,12 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         report.write_report(content, folder)
     measured = verification.evaluation if verification else None
     return ExportResult(output, manifest, parity, measured, content)
+
+
+def _reason(dtype: str) -> str:
+    # ONNX Runtime 1.32 has neither MatMul nor Add of bf16 on CPUs.
+    bf16 = " (ONNX Runtime cannot run bf16 on CPUs, where exports are proved)"
+    return bf16 if dtype == "bf16" else ""
 
 
 def _capacity(options: ExportOptions, facts: io.ModelFacts) -> int:
@@ -160,20 +179,20 @@ def _capacity(options: ExportOptions, facts: io.ModelFacts) -> int:
 def _write(
     normalised: NormalisedModel,
     plan: Plan,
-    target: Target,
+    code_layout: str,
     facts: io.ModelFacts,
     folder: Path,
     quiet: bool,
 ) -> Manifest:
     """Saves the exact graph with its weights; returns its manifest."""
-    applied = ApplyPlanPass(plan, target.code_layout)
+    applied = ApplyPlanPass(plan, code_layout)
     applied(normalised.model)
     with progress("writing the weights", total=None, quiet=quiet):
         io.save_model(normalised.model, folder)
     first = normalised.layers[0]
     manifest = Manifest(
         model=io.MODEL_NAME,
-        target=target.name,
+        target=PROVED_ON,
         mode=plan.mode,
         dtype=normalised.dtype,
         num_layers=len(normalised.layers),
@@ -199,11 +218,11 @@ def _write(
 
 
 def _rewrite(
-    plan: Plan, target: Target, exact: Manifest, folder: Path, tables: Mapping[int, GroupTables]
+    plan: Plan, code_layout: str, exact: Manifest, folder: Path, tables: Mapping[int, GroupTables]
 ) -> Manifest:
     """Applies a lossy plan to the graph in ``folder``; its weights file stays as it is."""
     graph = io.load_model(folder / io.MODEL_NAME)
-    applied = ApplyPlanPass(plan, target.code_layout, tables)
+    applied = ApplyPlanPass(plan, code_layout, tables)
     applied(graph)
     io.save_graph(graph, folder)
     manifest = dataclasses.replace(

@@ -67,7 +67,8 @@ class Plan:
         sinks: first tokens N that stay exact in coded groups.
         slack: tokens X that can be taken back, on top of the window.
         max_sequence_length: largest capacity C.
-        sensitivities: subspace: by ``key`` and ``value``, each layer's weight in its group's basis.
+        sensitivities: subspace: by ``key`` and ``value``, each full-attention layer's weight in its
+            group's basis.
     """
 
     mode: str

@@ -85,7 +85,8 @@ def group_cosines(calibration: Calibration, alignment: Alignment) -> dict[str, A
     """Mean cosine of a group's neighbouring layers, as they are and aligned, on the samples."""
     found: dict[str, Any] = {"layers": list(alignment.layers)}
     for kind, bases in zip(KINDS, (alignment.key, alignment.value), strict=True):
-        raw = [calibration.samples[kind][layer] for layer in alignment.layers]
+        samples = calibration.samples[kind]
+        raw = [samples[calibration.place(layer)] for layer in alignment.layers]
         aligned = [bases.align(slot, vectors) for slot, vectors in enumerate(raw)]
         for name, vectors in (("raw", raw), ("aligned", aligned)):
             pairs = [mean_cosine(a, b) for a, b in itertools.pairwise(vectors)]

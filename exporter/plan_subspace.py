@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minicache.exporter.baselines.exact_cache import coded_layers
 from minicache.exporter.baselines.subspace_simulation import bytes_per_token
+from minicache.exporter.calibration.allocation import MULTIPLES
 from minicache.exporter.calibration.calibrate import check_length
 from minicache.exporter.calibration.codec import SubspaceCodec
 from minicache.exporter.calibration.sample import choose_documents
 from minicache.exporter.calibration.store import CalibrationStore, default_store, fingerprint
 from minicache.exporter.options import ExportOptions
-from minicache.exporter.plan import Plan
+from minicache.exporter.plan import Group, Plan
 from minicache.exporter.plan_file import read_plan
 from minicache.exporter.planner.candidate import make_codecs
 from minicache.exporter.planner.frontier import FrontierPoint
@@ -21,6 +23,7 @@ from minicache.exporter.planner.loss_meter import LossMeter
 from minicache.exporter.planner.search import Search
 from minicache.exporter.profiling.depth_similarity import depth_similarity
 from minicache.exporter.stored_calibration import SEGMENT_LENGTH, stored_calibration
+from minicache.exporter.targets import find_target
 from minicache.runtime.corpus import read_documents
 from minicache.runtime.errors import PlanError
 from minicache.runtime.evaluate import default_prefill
@@ -107,12 +110,14 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
     given = None
     if options.plan is not None:
         given = read_plan(options.plan, manifest.max_sequence_length)
+        _check(given, manifest)
     sizes = [len(group.layers) for group in given.groups] if given else [goal.max_group_size]
     store = CalibrationStore(options.cache or default_store())
     sinks = given.sinks if given else options.sinks
     key, calibration = stored_calibration(
         exact_folder, options, split.calibration, max(sizes), sinks, store
     )
+    calibration.multiples = multiples = find_target(options.target).multiples
     if given is not None:
         if given.sensitivities:
             calibration.weigh(given.sensitivities)
@@ -120,7 +125,11 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
     else:
         prefill = default_prefill(manifest.max_sequence_length)
         meter = LossMeter(exact_folder, split.planning, prefill=prefill, scored=SCORED)
-        settings = JOURNAL_FORMAT, options.sinks, options.window, prefill, SCORED
+        settings: tuple[object, ...] = (
+            JOURNAL_FORMAT, options.sinks, options.window, prefill, SCORED
+        )  # fmt: skip
+        if multiples != MULTIPLES:  # other targets keep the measurements that they had
+            settings += (sorted(multiples.items()),)
         planning = fingerprint(exact_folder, split.planning, key, settings)
         search = Search(
             calibration,
@@ -132,9 +141,12 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
             quiet=options.quiet,
         )
         found = search.run()
+        coded = coded_layers(manifest)
+        rings = [Group((n,)) for n in range(manifest.num_layers) if n not in coded]
+        groups = sorted([*found.candidate.groups, *rings], key=lambda group: group.layers)
         plan = Plan(
             "subspace",
-            found.candidate.groups,
+            tuple(groups),
             manifest.max_sequence_length,
             options.window,
             options.sinks,
@@ -142,9 +154,6 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
             found.sensitivities,
         )
         frontier = found.frontier
-    covered = sum(len(group.layers) for group in plan.groups)
-    if covered != manifest.num_layers:
-        raise PlanError(f"the plan covers {covered} layers, the model has {manifest.num_layers}")
     codecs = {codec.layers[0]: codec for codec in make_codecs(plan.groups, calibration)}
     return SubspaceChoice(
         plan,
@@ -154,3 +163,21 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
         depth_similarity(calibration),
         calibration.notes,
     )
+
+
+def _check(given: Plan, manifest: Manifest) -> None:
+    """Checks a given plan against the model, before the long work.
+
+    Raises:
+        PlanError: it has other layers, or codes those of sliding-window attention.
+    """
+    covered = sum(len(group.layers) for group in given.groups)
+    if covered != manifest.num_layers:
+        raise PlanError(f"the plan covers {covered} layers, the model has {manifest.num_layers}")
+    coded = [layer for group in given.groups if group.mode != "exact" for layer in group.layers]
+    sliding = sorted(set(coded) - set(coded_layers(manifest)))
+    if sliding:
+        raise PlanError(
+            f"the plan codes layers {', '.join(map(str, sliding))}, which attend to a sliding "
+            "window and keep exact rings; give each of them a group of its own of mode exact"
+        )

@@ -75,10 +75,15 @@ def cut(
     for name, value in weights.items():
         tensor = value.const_value
         assert tensor is not None
-        if isinstance(tensor, ir.ExternalTensor):
-            folder = str(Path(tensor.path).parent)
         stored = ir.to_proto(tensor)
         stored.name = name
+        if isinstance(tensor, ir.ExternalTensor):
+            file = Path(tensor.path)
+            folder = str(file.parent)
+            # ONNX Runtime takes no absolute paths, which tensors of linked files have.
+            for entry in stored.external_data:
+                if entry.key == "location":
+                    entry.value = file.name
         graph.initializer.append(stored)
     for value in used:
         kind = onnx.helper.np_dtype_to_tensor_dtype(feeds[value].dtype)

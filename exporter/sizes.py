@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minicache.runtime.accounting import MODEL_BYTES, kv_elements
 from minicache.runtime.cache import resolve_shape, round_capacity
 from minicache.runtime.manifest import Manifest
-
-_ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,8 @@ class CacheSize:
     Attributes:
         context: capacity C in tokens.
         resident: bytes of all state buffers, rings and side buffers included.
-        fp16: bytes of a plain fp16 cache: the baseline of every ratio.
+        fp16: bytes of a plain fp16 cache: the baseline of every ratio. Layers of sliding-window
+            attention count with their window.
         exact: bytes of a plain cache in the model's own type.
     """
 
@@ -48,7 +48,5 @@ def cache_size(manifest: Manifest, context: int, batch: int = 1) -> CacheSize:
         * np.dtype(tensor.dtype).itemsize
         for tensor in manifest.state
     )
-    elements = (
-        2 * manifest.num_layers * manifest.num_kv_heads * manifest.head_dim * capacity * batch
-    )
-    return CacheSize(context, resident, 2 * elements, _ELEMENT_BYTES[manifest.dtype] * elements)
+    elements = kv_elements(manifest, capacity) * batch
+    return CacheSize(context, resident, 2 * elements, MODEL_BYTES[manifest.dtype] * elements)

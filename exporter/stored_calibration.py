@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from minicache.exporter.baselines.exact_cache import coded_layers
 from minicache.exporter.calibration.calibrate import DEFAULT_GROUP, DEFAULT_SEGMENT, calibrate
 from minicache.exporter.calibration.calibration import Calibration
 from minicache.exporter.calibration.store import CalibrationStore, fingerprint
@@ -39,17 +40,19 @@ def stored_calibration(
     Raises:
         MiniCacheError: as ``calibrate`` raises.
     """
+    manifest = Manifest.load(exact_folder)
     settings: dict[str, Any] = {
         "max_tokens": options.calibration_tokens,
         "segment_length": SEGMENT_LENGTH,
-        "max_sequence_length": Manifest.load(exact_folder).max_sequence_length,
+        "max_sequence_length": manifest.max_sequence_length,
         # At least as many as usual, to be good for other plans.
         "max_group_size": max(largest_group, DEFAULT_GROUP),
         "sinks": sinks,
     }
     key = fingerprint(exact_folder, documents, sorted(settings.items()))
     calibration = store.load(key)
-    if calibration is None:
+    # Earlier versions calibrated layers of sliding-window attention as well.
+    if calibration is None or [x.layer for x in calibration.layers] != coded_layers(manifest):
         calibration = calibrate(exact_folder, documents=documents, quiet=options.quiet, **settings)
         store.save(key, calibration)
     return key, calibration

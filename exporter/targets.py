@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from minicache.exporter.calibration.allocation import MULTIPLES
 from minicache.runtime.errors import PlanError
 
 
@@ -16,12 +18,16 @@ class Target:
         description: one line for the help text.
         dtypes: model types that the target's kernels cover.
         code_layout: how codes lie in memory there (docs/operator.md).
+        multiples: by width, what the components of a code's segment are a multiple of.
+        kernel_pack: whether compiled kernels go into the folder.
     """
 
     name: str
     description: str
     dtypes: tuple[str, ...]
     code_layout: str
+    multiples: Mapping[int, int] = field(default_factory=lambda: MULTIPLES)
+    kernel_pack: bool = False
 
 
 TARGETS: dict[str, Target] = {
@@ -29,6 +35,14 @@ TARGETS: dict[str, Target] = {
     for target in (
         # On CPUs tiles beat rows: 16 tokens' scores are one vector (slerp decode 1.2-1.4 times).
         Target("ort-cpu", "ONNX Runtime, CPU execution provider", ("fp32", "fp16"), "tile"),
+        Target(
+            "ort-cuda",
+            "ONNX Runtime, CUDA execution provider",
+            ("fp16",),  # the kernels cover bf16, but its exports cannot be proved: see pipeline
+            "row",
+            multiples={8: 16, 4: 32, 2: 64},  # 16 bytes: what a thread loads at once
+            kernel_pack=True,
+        ),
     )
 }
 

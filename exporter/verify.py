@@ -1,7 +1,8 @@
 """What an export costs on held-out text, beside what users have otherwise.
 
 The export runs its real kernels against the original model. Its rivals have none here: they are
-simulated on the exact form of the model, on the same tokens of the same documents.
+simulated on the exact form of the model, on the same tokens of the same documents, and code the
+same layers: those of full attention. Rings of sliding-window layers count in everybody's bytes.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from minicache.exporter.baselines.cache_codec import CacheCodec
-from minicache.exporter.baselines.cache_shape import CacheShape
+from minicache.exporter.baselines.cache_shape import FP16_BYTES, CacheShape
 from minicache.exporter.baselines.exact_cache import ExactCache, can_simulate
 from minicache.exporter.baselines.exact_vectors import exact_vectors
 from minicache.exporter.baselines.kivi import GROUP, Kivi
 from minicache.exporter.baselines.static_integer import StaticInteger
 from minicache.exporter.planner.loss_meter import LossMeter
 from minicache.exporter.texts import Texts
+from minicache.runtime.accounting import kv_elements
 from minicache.runtime.evaluate import EvaluationResult, default_prefill
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
@@ -61,10 +63,10 @@ def measure_rivals(exact_folder: Path, texts: Texts, *, quiet: bool) -> list[dic
     rows = []
     with progress("measuring rivals", total=len(rivals) * len(documents), quiet=quiet) as step:
         losses = meter.measure(rivals, step)
-    plain = CacheShape.of(manifest).fp16_bytes(context)
+    plain, rings = FP16_BYTES * kv_elements(manifest, context), CacheShape.of(manifest).ring_bytes
     for codec, loss in zip(rivals, losses, strict=True):
         low, high = loss.interval()
-        size = codec.cache_bytes(context)
+        size = codec.cache_bytes(context) + rings
         rows.append(
             {
                 "name": codec.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,17 +15,53 @@ MODEL_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}  # per element of the model's ty
 
 
 def kv_elements(manifest: Manifest, context: int) -> int:
-    """Numbers in a plain key and value cache of one sequence."""
-    return 2 * manifest.num_layers * manifest.num_kv_heads * manifest.head_dim * context
+    """Numbers in a plain key and value cache of one sequence.
+
+    Layers of sliding-window attention count with their window at most, as a runtime that knows it
+    would keep them: ratios to this are not inflated by tokens that nobody reads.
+    """
+    rings = ring_states(manifest)
+    elements = 0
+    for state in manifest.state:
+        if state.name == "exact_key":  # [B, G, Hk, slots, D]
+            _, layers, heads, slots, head_dim = state.shape
+            tokens = context
+            if state in rings:  # of the window and the rewind slack
+                tokens = min(context, int(slots) - manifest.rewind_slack)
+            elements += 2 * int(layers) * int(heads) * int(head_dim) * tokens
+    return elements
+
+
+def ring_states(manifest: Manifest) -> list[StateTensor]:
+    """State of layers of sliding-window attention: rings of exact tokens, and nothing else."""
+    coded = _coded_groups(manifest)
+    return [
+        state
+        for state in manifest.state
+        if state.group not in coded and CAPACITY not in state.shape
+    ]
+
+
+def state_bytes(states: Iterable[StateTensor]) -> int:
+    """Bytes of states of one row whose size depends on neither capacity nor retention."""
+    return sum(
+        _item_bytes(state) * math.prod(int(size) for size in state.shape if size != BATCH)
+        for state in states
+    )
+
+
+def _coded_groups(manifest: Manifest) -> set[int]:
+    return {state.group for state in manifest.state if state.name == CODED[0]}
 
 
 def bits_per_element(manifest: Manifest) -> float:
     """Bits per key or value element in the coded part of the cache, magnitudes included.
 
     Sinks, the recent window and retained tokens are not in it: their share falls with the context.
+    Neither are layers that stay exact, such as those of sliding-window attention.
     A model without codes has the bits of its exact buffers.
     """
-    coded = {state.group for state in manifest.state if state.name == CODED[0]}
+    coded = _coded_groups(manifest)
     if not coded:
         widths = [8 * _item_bytes(state) for state in manifest.state if state.name == "exact_key"]
         return float(np.mean(widths)) if widths else 8.0 * MODEL_BYTES[manifest.dtype]

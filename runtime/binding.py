@@ -37,12 +37,7 @@ class BoundModel:
         # Another provider may take its copy of an input when the input is bound, not when it runs.
         self._reads_host = graph.get_providers() == ["CPUExecutionProvider"]
         check_names(graph, cache, path)
-        kind = {output.name: output.type for output in graph.get_outputs()}["logits"]
-        if kind not in _LOGITS:
-            raise PackageError(
-                f"the logits of {str(path)!r} are {kind}, not fp32 or fp16; export again"
-            )
-        self._logits_dtype = np.dtype(_LOGITS[kind])
+        self._logits_dtype = logits_type(graph, path)
         self._binding = graph.io_binding()
         self._values = {past: self._state_value(past) for past in cache.arrays}
         for past, value in self._values.items():
@@ -58,6 +53,12 @@ class BoundModel:
         if dtype == "bfloat16":
             return self._values_of.ortvalue_from_numpy_with_onnx_type(array, _BFLOAT16)
         return self._values_of.ortvalue_from_numpy(array)
+
+    def push(self) -> None:
+        """Nothing: the kernels read the cache's arrays themselves."""
+
+    def pull(self) -> None:
+        """Nothing, likewise."""
 
     def run(
         self,
@@ -114,6 +115,20 @@ class BoundModel:
             past: (value.data_ptr(), result.data_ptr())
             for (past, value), result in zip(self._values.items(), results, strict=True)
         }
+
+
+def logits_type(graph: Any, path: Path) -> np.dtype[Any]:
+    """NumPy's type of a graph's logits.
+
+    Raises:
+        PackageError: another one than the runtime reads.
+    """
+    kind = {output.name: output.type for output in graph.get_outputs()}["logits"]
+    if kind not in _LOGITS:
+        raise PackageError(
+            f"the logits of {str(path)!r} are {kind}, not fp32 or fp16; export again"
+        )
+    return np.dtype(_LOGITS[kind])
 
 
 def check_names(graph: Any, cache: Cache, path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from minicache.exporter import schemas
 from minicache.runtime.errors import CapacityError, PackageError, SessionError
-from minicache.runtime.manifest import Manifest
+from minicache.runtime.manifest import KERNELS_NAME, Manifest
 
 MOST_THREADS = 1024  # beyond any machine's cores, ONNX Runtime only starts threads for minutes
 
@@ -31,6 +31,20 @@ def package(folder: Path, manifest: Manifest) -> Path:
         raise PackageError(
             f"{str(folder)!r} needs {schemas.OP_TYPE} version {manifest.op_version}, this "
             f"installation has {schemas.VERSION}; export again or install the version that wrote it"
+        )
+    return path
+
+
+def kernel_pack(folder: Path) -> Path:
+    """Checks that a folder holds compiled GPU kernels; returns the folder that does.
+
+    Raises:
+        PackageError: it does not.
+    """
+    path = folder / KERNELS_NAME
+    if not (path / "kernels.bin").is_file():
+        raise PackageError(
+            f"{str(folder)!r} holds no compiled GPU kernels; run: minicache kernels {folder}"
         )
     return path
 

@@ -20,7 +20,7 @@ CPU_FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_v
 PACKAGES = (
     "minicache-onnx", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "tokenizers",
     "jinja2", "rich", "scipy", "matplotlib", "torch", "transformers", "optimum", "optimum-onnx",
-    "tensorrt",
+    "tensorrt", "triton",
 )  # fmt: skip
 
 

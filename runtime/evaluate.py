@@ -38,7 +38,8 @@ class EvaluationResult:
         top1_agreement: share of tokens for which both rank the same token first.
         bits_per_element: of the coded part, magnitudes included; plain caches: their type's bits.
         kv_bytes_resident: state buffers of one sequence, allocated for ``context`` tokens.
-        kv_bytes_fp16: a plain fp16 cache of ``context`` tokens.
+        kv_bytes_fp16: a plain fp16 cache of ``context`` tokens; of layers of sliding-window
+            attention, of their window.
         kv_bytes_exact_model: a plain cache in the model's own type.
         compression_ratio: ``kv_bytes_fp16 / kv_bytes_resident``.
         tokens: scored tokens.

@@ -17,8 +17,17 @@ from minicache.runtime.manifest_values import BATCH, CAPACITY, check_values
 
 FILE_NAME = "minicache.json"
 FORMAT_VERSION = 1
+KERNELS_NAME = "kernels"  # folder of compiled GPU kernels, where the target has any
 
-__all__ = ["BATCH", "CAPACITY", "FILE_NAME", "FORMAT_VERSION", "Manifest", "StateTensor"]
+__all__ = [
+    "BATCH",
+    "CAPACITY",
+    "FILE_NAME",
+    "FORMAT_VERSION",
+    "KERNELS_NAME",
+    "Manifest",
+    "StateTensor",
+]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import numpy.typing as npt
 from minicache.runtime import checks
 from minicache.runtime.binding import BoundModel
 from minicache.runtime.cache import Cache, round_capacity
+from minicache.runtime.device_binding import DeviceModel
 from minicache.runtime.errors import SessionError
 from minicache.runtime.manifest import Manifest
-from minicache.runtime.ort import choose_providers, open_graph
+from minicache.runtime.ort import CUDA, choose_providers, open_graph
 from minicache.runtime.retention import RetentionStats, retention_stats
 
 if TYPE_CHECKING:
@@ -51,11 +52,14 @@ class OpenModel:
         path = checks.package(self.folder, self.manifest)
         limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
         chosen = choose_providers(self.manifest.target, providers)
+        on_device = CUDA in chosen
+        kernels = checks.kernel_pack(self.folder) if on_device else None
         self._cache = Cache(self.manifest, int(batch_size), round_capacity(limit))
         # The buffers may hold a few tokens more than the model's position tables reach.
         self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
-        graph = open_graph(path, None if threads is None else int(threads), chosen)
-        self._model: BoundModel | None = BoundModel(graph, self._cache, path)
+        graph = open_graph(path, None if threads is None else int(threads), chosen, kernels)
+        kind = DeviceModel if on_device else BoundModel
+        self._model: BoundModel | DeviceModel | None = kind(graph, self._cache, path)
         self._lengths = np.zeros(batch_size, np.int32)
         self._lock = threading.Lock()
         self._tokenizer: TextTokenizer | None = None
@@ -94,8 +98,12 @@ class OpenModel:
         return self._tokenizer
 
     def cache_tensors(self) -> dict[str, npt.NDArray[Any]]:
-        """Read-only views of the state buffers by graph input name, for inspection (no copies)."""
-        with self._running():
+        """Read-only views of the state buffers by graph input name, for inspection.
+
+        On a GPU they are a copy, as of this call.
+        """
+        with self._running() as model:
+            model.pull()
             return self._cache.views()
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:
@@ -108,7 +116,8 @@ class OpenModel:
 
     def retention_stats(self) -> list[RetentionStats]:
         """Retained and merged tokens of each coded group, over all rows."""
-        with self._running():
+        with self._running() as model:
+            model.pull()
             return retention_stats(self.manifest, self._cache, self._lengths)
 
     def close(self) -> None:
@@ -130,7 +139,7 @@ class OpenModel:
             self.close()
 
     @contextmanager
-    def _running(self) -> Iterator[BoundModel]:
+    def _running(self) -> Iterator[BoundModel | DeviceModel]:
         # Waiting would hide that two threads interleave their tokens in one cache.
         if not self._lock.acquire(blocking=False):
             raise SessionError(

@@ -12,7 +12,10 @@ from minicache.plugins.library import ort_library_path
 from minicache.runtime.errors import MissingDependencyError, PackageError
 
 MINIMUM_ORT = (1, 20)  # 1.18 fails the type inference of the op's variadic inputs
-PROVIDERS = {"ort-cpu": ("CPUExecutionProvider",)}  # by the export's target
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+# By the export's target. On a GPU the CPU keeps the few nodes that compute shapes.
+PROVIDERS = {"ort-cpu": (CPU,), "ort-cuda": (CUDA, CPU)}
+PACK_OPTION = "minicache.kernels"  # of a session: folder of compiled GPU kernels
 _INSTALL = 'install "minicache-onnx[cpu]" or "minicache-onnx[gpu]"'
 _USE_CPU = 'or give providers=["CPUExecutionProvider"]'
 
@@ -55,6 +58,11 @@ def choose_providers(target: str, providers: Sequence[str] | None) -> list[str]:
         providers = PROVIDERS[target]
     if isinstance(providers, str):
         providers = [providers]
+    if CUDA in providers and CUDA not in PROVIDERS.get(target, ()):
+        raise PackageError(
+            f"{CUDA} is asked for, the folder was exported for {target!r}; export with --target "
+            "ort-cuda"
+        )
     available = load_onnxruntime().get_available_providers()
     for provider in providers:
         # ONNX Runtime itself would fall back to the CPU with no more than a warning.
@@ -66,13 +74,17 @@ def choose_providers(target: str, providers: Sequence[str] | None) -> list[str]:
     return list(providers)
 
 
-def open_graph(path: Path, threads: int | None, providers: Sequence[str]) -> Any:
+def open_graph(
+    path: Path, threads: int | None, providers: Sequence[str], kernels: Path | None = None
+) -> Any:
     """Opens an exported graph as an ``onnxruntime.InferenceSession``.
 
     Args:
         path: the graph; its weights lie beside it.
         threads: threads inside one operator; None leaves the choice to ONNX Runtime.
         providers: execution providers in order of preference.
+        kernels: folder of compiled GPU kernels. With one, a session whose attention would run on
+            the CPU is refused; decode steps are recorded where ONNX Runtime can do so.
 
     Raises:
         MissingDependencyError: the op library is missing or refused, or a provider did not start.
@@ -84,6 +96,8 @@ def open_graph(path: Path, threads: int | None, providers: Sequence[str]) -> Any
     options.log_severity_level = 3  # errors: the warnings are about our own op's optimisation
     if threads is not None:
         options.intra_op_num_threads = threads
+    if kernels is not None:  # the library reads it when it is registered
+        options.add_session_config_entry(PACK_OPTION, str(kernels))
     try:
         options.register_custom_ops_library(str(library))
     except Exception as error:  # ONNX Runtime raises several unrelated classes
@@ -92,7 +106,7 @@ def open_graph(path: Path, threads: int | None, providers: Sequence[str]) -> Any
             f"({first_line(error)}); reinstall minicache-onnx"
         ) from error
     try:
-        graph = onnxruntime.InferenceSession(str(path), options, providers=list(providers))
+        graph = _start(onnxruntime, path, options, providers)
     except Exception as error:
         raise PackageError(
             f"onnxruntime {onnxruntime.__version__} cannot load {str(path)!r} "
@@ -105,6 +119,23 @@ def open_graph(path: Path, threads: int | None, providers: Sequence[str]) -> Any
             f"{_USE_CPU}"
         )
     return graph
+
+
+def _start(onnxruntime: Any, path: Path, options: Any, providers: Sequence[str]) -> Any:
+    def start(records: bool) -> Any:
+        settings = {CUDA: {"enable_cuda_graph": "1"}} if records else {}
+        chosen = [(name, settings[name]) if name in settings else name for name in providers]
+        return onnxruntime.InferenceSession(str(path), options, providers=chosen)
+
+    if CUDA not in providers:
+        return start(records=False)
+    try:
+        return start(records=True)
+    except Exception as error:
+        # A graph with nodes on the CPU cannot be recorded; it runs all the same.
+        if "graph capture" not in str(error):
+            raise
+        return start(records=False)
 
 
 def first_line(error: Exception) -> str:

@@ -173,10 +173,18 @@ class Session(OpenModel):
 
     def reset(self) -> None:
         """Empties the cache; the buffers stay."""
-        with self._running():
+        with self._running() as model:
             self._cache.clear()
+            model.push()
             self._lengths = np.zeros_like(self._lengths)
             self._rewind.clear()
+
+    def _restart(self, lengths: npt.NDArray[np.int32]) -> None:
+        """Takes over a cache that somebody else filled with ``lengths`` [B] tokens."""
+        with self._running():
+            self._lengths = lengths.astype(np.int32)
+            self._rewind.clear()
+            self._rewind.advance(self._lengths)
 
     def rewind(self, count: npt.ArrayLike) -> None:
         """Takes back the last tokens, as if they had never been given.

@@ -1,5 +1,8 @@
 """What a simulated cache codec is.
 
+Layers are those of full attention: the others' rings stay as they are with every codec, ours and
+others', so that all are judged on the same layers.
+
 Letters: L layers, Hk kv heads, T tokens, D head size.
 """
 
@@ -65,7 +68,10 @@ class CacheCodec(Protocol):
         ...
 
     def cache_bytes(self, context: int) -> int:
-        """Bytes that ``context`` tokens of one row occupy: codes, scales, exact tokens in fp16."""
+        """Bytes that ``context`` tokens of one row occupy: codes, scales, exact tokens in fp16.
+
+        Without the rings of sliding-window layers (``CacheShape.ring_bytes``).
+        """
         ...
 
 

@@ -25,8 +25,8 @@ def exact_vectors(
         sinks: first tokens of each document to leave out.
 
     Returns:
-        Post-RoPE keys and values by layer, ``[n, Hk, D]`` of the model's type, all documents'
-        tokens one after the other.
+        Post-RoPE keys and values by layer of full attention, ``[n, Hk, D]`` of the model's type,
+        all documents' tokens one after the other.
 
     Raises:
         TextError: no document is longer than ``sinks``.

@@ -26,7 +26,7 @@ BITS = (2, 3, 4, 8)
 
 @dataclass(frozen=True)
 class Kivi:
-    """KIVI's codec for keys and values.
+    """KIVI's codec for keys and values, of the layers of full attention as all codecs here.
 
     Only whole groups of tokens are coded, so up to ``GROUP`` - 1 tokens beyond the window are
     exact. The paper does so with keys; doing it with values, too, is a little in KIVI's favour.

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.exporter.baselines.exact_cache import ExactCache
-from minicache.runtime.errors import SessionError
 
 Array = npt.NDArray[Any]
 
@@ -21,14 +20,16 @@ class PrefillSnapshot:
     Attributes:
         ids: the tokens, int64 ``[P]``.
         logits: of the last one, fp32 ``[1, V]``.
-        keys: by layer, ``[Hk, P, D]`` of the model's type.
+        keys: by layer of full attention, ``[Hk, P, D]`` of the model's type.
         values: likewise.
+        rings: of the other layers, whole.
     """
 
     ids: npt.NDArray[np.int64]
     logits: npt.NDArray[np.float32]
     keys: list[Array]
     values: list[Array]
+    rings: list[Array]
 
     @staticmethod
     def take(cache: ExactCache, ids: npt.ArrayLike) -> PrefillSnapshot:
@@ -41,18 +42,9 @@ class PrefillSnapshot:
         given = np.asarray(ids)
         cache.session.reset()
         logits = cache.session.prefill(given, chunk=max(given.size, 1))
-        return PrefillSnapshot(given.astype(np.int64), logits, *cache.read(0, cache.length))
+        kept = *cache.read(0, cache.length), cache.read_rings()
+        return PrefillSnapshot(given.astype(np.int64), logits, *kept)
 
     def restore(self, cache: ExactCache) -> None:
-        """Brings the session back to the end of the prefill.
-
-        Raises:
-            SessionError: the session holds fewer tokens than the snapshot.
-        """
-        if cache.length < len(self.ids):
-            raise SessionError(
-                f"the session holds {cache.length} tokens, the snapshot {len(self.ids)}: the "
-                "session was reset since; take a new snapshot"
-            )
-        cache.session.rewind(cache.length - len(self.ids))
-        cache.write(self.keys, self.values, 0)
+        """Brings the session back to the end of the prefill, whatever it did since."""
+        cache.restore(self.keys, self.values, self.rings)

@@ -19,6 +19,9 @@ class SimulatedCache:
     (ONNX Runtime's static integers do), so here it looks a little better than it is: by the whole
     prefill, and by up to S - 1 recent tokens and itself for each token of a call of S.
 
+    Only layers of full attention are coded, with every codec. The rings of sliding-window layers
+    stay exact, as an export of ours leaves them.
+
     Several simulations may share one ``ExactCache``, one after the other: each begins with
     ``prefill`` or ``start``.
 
@@ -45,11 +48,7 @@ class SimulatedCache:
         return self._begin(snapshot)
 
     def start(self, snapshot: PrefillSnapshot) -> npt.NDArray[np.float32]:
-        """Goes back to a prefill that was taken from the same session; returns as ``prefill``.
-
-        Raises:
-            SessionError: the session was reset since and holds less.
-        """
+        """Goes back to a prefill that was taken from the same session; returns as ``prefill``."""
         snapshot.restore(self._cache)
         return self._begin(snapshot)
 

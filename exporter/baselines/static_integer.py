@@ -32,6 +32,8 @@ SCALE_BYTES = 4  # the operator takes fp32 scales
 class StaticInteger:
     """Symmetric integers with one fixed scale per layer, kv head and channel.
 
+    Of the layers of full attention, as all codecs here: exact rings hold the rest.
+
     The operator has neither sinks nor a window (both 0); given ones show what they would bring it.
 
     Attributes:

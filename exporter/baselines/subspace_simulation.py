@@ -24,10 +24,10 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class SubspaceSimulation:
-    """Codecs of groups that cover all layers.
+    """Codecs of groups that cover all layers of full attention.
 
     Attributes:
-        groups: the codecs; together they hold every layer once.
+        groups: the codecs; together they hold every such layer once.
         shape: of the model's cache.
         sinks: first tokens, kept exact.
         window: recent tokens, kept exact.
@@ -44,12 +44,16 @@ class SubspaceSimulation:
 
     def __post_init__(self) -> None:
         check_exact_part(self.sinks, self.window)
-        layers = sorted(layer for group in self.groups for layer in group.layers)
-        if layers != list(range(self.shape.layers)):
+        layers = self._layers()
+        if len(layers) != self.shape.layers or len(set(layers)) != len(layers):
             raise PlanError(
-                f"the groups hold layers {layers}; each of the {self.shape.layers} layers of the "
-                "model must be in one group"
+                f"the groups hold layers {layers}; each of the {self.shape.layers} layers of full "
+                "attention must be in one group"
             )
+
+    def _layers(self) -> list[int]:
+        """The coded layers by the model's numbers, in the order of ``rewrite``'s arguments."""
+        return sorted(layer for group in self.groups for layer in group.layers)
 
     @property
     def bits_per_element(self) -> float:
@@ -69,15 +73,17 @@ class SubspaceSimulation:
     ) -> tuple[list[Array], list[Array]]:
         """Codes each group jointly; see ``CacheCodec.rewrite``."""
         keys, values = list(keys_LHkTD), list(values_LHkTD)
+        known = self._layers()
         for group in self.groups:
-            key_TGHkD = _by_token([keys_LHkTD[layer] for layer in group.layers])
-            value_TGHkD = _by_token([values_LHkTD[layer] for layer in group.layers])
+            places = [known.index(layer) for layer in group.layers]
+            key_TGHkD = _by_token([keys_LHkTD[place] for place in places])
+            value_TGHkD = _by_token([values_LHkTD[place] for place in places])
             positions = np.arange(start, start + len(key_TGHkD))
             restored_key = group.restore_keys(key_TGHkD, positions)
             restored_value = group.restore_values(value_TGHkD)
-            for slot, layer in enumerate(group.layers):
-                keys[layer] = np.swapaxes(restored_key[:, slot], 0, 1)
-                values[layer] = np.swapaxes(restored_value[:, slot], 0, 1)
+            for slot, place in enumerate(places):
+                keys[place] = np.swapaxes(restored_key[:, slot], 0, 1)
+                values[place] = np.swapaxes(restored_value[:, slot], 0, 1)
         return keys, values
 
     def cache_bytes(self, context: int) -> int:

@@ -2,5 +2,5 @@
 
 Reading order: ``calibrate`` (one pass over the text), ``moments`` and ``gather`` (what is kept of
 it), ``calibration`` (the result, from which any codec follows), ``matching``, ``klt``,
-``allocation``, ``quantiser`` (its steps), ``codec`` (the tables). No export mode uses it yet.
+``allocation``, ``quantiser`` (its steps), ``codec`` (the tables).
 """

@@ -16,7 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from minicache.exporter.calibration.exact_layers import ExactLayer, find_exact_layers
+from minicache.exporter.calibration.exact_layers import (
+    ExactLayer,
+    find_exact_layers,
+    full_layers,
+)
 from minicache.exporter.io import find_model_file, load_model
 from minicache.plugins.library import ort_library_path
 from minicache.runtime.cache import round_capacity
@@ -39,7 +43,7 @@ class Activations:
     Attributes:
         document: index of the document.
         start: position of the chunk's first token in its document.
-        query: by layer ``[S, H, D]`` fp32, after RoPE.
+        query: by full-attention layer ``[S, H, D]`` fp32, after RoPE.
         key: by layer ``[S, Hk, D]``, after RoPE.
         value: likewise, as projected.
     """
@@ -64,16 +68,16 @@ class ActivationCapture:
         tokens: longest document.
 
     Attributes:
-        layers: its attention layers.
+        layers: its full-attention layers, which are captured.
 
     Raises:
-        UnsupportedModelError: no exact export.
+        UnsupportedModelError: no exact export, or no layer of full attention.
         PackageError: ONNX Runtime does not load the graph.
     """
 
     def __init__(self, folder: Path, tokens: int) -> None:
         file = find_model_file(folder)
-        self.layers = find_exact_layers(load_model(file))
+        self.layers = full_layers(find_exact_layers(load_model(file)))
         self._session = _open(file, self.layers)
         sizes = {BATCH: 1, CAPACITY: round_capacity(tokens)}
         self._binding = self._session.io_binding()

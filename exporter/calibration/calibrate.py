@@ -5,7 +5,8 @@
 3. All documents, once: query moments, joint moments of segment-relative keys and of values, and a
    sample of tokens. ``calibration.Calibration`` makes codecs of any grouping from these.
 
-Memory does not depend on the length of the text.
+Memory does not depend on the length of the text. Layers of sliding-window attention are left out:
+their rings are bounded, nothing codes them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from pathlib import Path
 
 from minicache.exporter.calibration.activation_capture import ActivationCapture
 from minicache.exporter.calibration.calibration import CalibratedLayer, Calibration
-from minicache.exporter.calibration.exact_layers import ExactLayer, find_exact_layers
+from minicache.exporter.calibration.exact_layers import (
+    ExactLayer,
+    find_exact_layers,
+    full_layers,
+)
 from minicache.exporter.calibration.gather import Gatherer
 from minicache.exporter.calibration.output_metric import output_metric
 from minicache.exporter.calibration.rope_probe import Rope, probe_rope
@@ -64,7 +69,8 @@ def calibrate(
 
     Raises:
         TextError: the text is too short.
-        UnsupportedModelError: no exact export, or activations that are not finite.
+        UnsupportedModelError: no exact export, no layer of full attention, or activations that are
+            not finite.
         MiniCacheError: the folder cannot be opened.
     """
     manifest = Manifest.load(exact_folder)
@@ -77,9 +83,11 @@ def calibrate(
     read = sum(map(len, pieces))
     notes = check_length(read)
     model = load_model(exact_folder / manifest.model)
-    found = find_exact_layers(model)
+    found = full_layers(find_exact_layers(model))
     with progress("reading weights", total=len(found), quiet=quiet) as step:
-        ropes = probe_rope(model, manifest.max_sequence_length)
+        # Of all layers: models may turn full-attention layers by other frequencies than the rest.
+        probed = probe_rope(model, manifest.max_sequence_length)
+        ropes = [probed[layer.layer] for layer in found]
         metrics = []
         for layer in found:
             metric, note = output_metric(model, layer)
@@ -129,16 +137,16 @@ def check_length(read: int) -> list[str]:
 
 
 def _describe(found: Sequence[ExactLayer], ropes: Sequence[Rope]) -> list[CalibratedLayer]:
-    """Layers with the number of their kind: shapes, window and RoPE alike."""
+    """Layers with the number of their kind: shapes and RoPE alike."""
     shapes: list[tuple[tuple[int, ...], Rope]] = []
     layers = []
     for layer, rope in zip(found, ropes, strict=True):
-        shape = (layer.num_heads, layer.num_kv_heads, layer.head_dim, layer.local_window)
+        shape = (layer.num_heads, layer.num_kv_heads, layer.head_dim)
         alike = (n for n, (s, r) in enumerate(shapes) if s == shape and r.same_as(rope))
         kind = next(alike, len(shapes))
         if kind == len(shapes):
             shapes.append((shape, rope))
-        layers.append(CalibratedLayer(layer.layer, *shape[:3], kind, rope))
+        layers.append(CalibratedLayer(layer.layer, *shape, kind, rope))
     return layers
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from minicache.exporter.calibration.alignment import Alignment, fit_bases
+from minicache.exporter.calibration.allocation import MULTIPLES
 from minicache.exporter.calibration.codec import ProxyLoss, SubspaceCodec, fit_code
 from minicache.exporter.calibration.klt import Basis, make_basis
 from minicache.exporter.calibration.moments import JointMoments
@@ -50,8 +51,11 @@ class CalibratedLayer:
 class Calibration:
     """Statistics of a model on a calibration text.
 
+    "By layer" counts ``layers`` only: in a model that has layers of sliding-window attention too,
+    these are fewer than the model's. Groups name layers by the model's numbers.
+
     Attributes:
-        layers: the model's attention layers.
+        layers: the model's layers of full attention, whose caches can be coded.
         query_moments: by layer, E[q q^T] of the queries that read a kv head, ``[Hk, D, D]``.
         output_metrics: by layer, W W^T of the output projection, ``[Hk, D, D]``.
         moments: joint moments of ``key`` (segment-relative) and ``value``.
@@ -62,6 +66,7 @@ class Calibration:
         tokens: tokens that were read.
         notes: remarks for the report.
         sensitivities: by ``key`` and ``value``, a factor of each layer's metric; empty: 1.
+        multiples: by width, what counts of components are multiples of; set before any codec.
     """
 
     layers: tuple[CalibratedLayer, ...]
@@ -75,6 +80,7 @@ class Calibration:
     tokens: int
     notes: list[str] = field(default_factory=list)
     sensitivities: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    multiples: Mapping[int, int] = field(default_factory=lambda: MULTIPLES)
     _bases: dict[tuple[str, tuple[int, ...], int], Basis] = field(default_factory=dict, repr=False)
 
     @property
@@ -105,7 +111,7 @@ class Calibration:
         codes = {
             kind: fit_code(self.basis(kind, layers, code_heads), budgets[kind]) for kind in KINDS
         }
-        rope, length = self._frame(layers)
+        rope, length = self._frame(layers[0])
         return SubspaceCodec(layers, codes["key"], codes["value"], rope, length)
 
     def alignment(self, group_layers: Sequence[int]) -> Alignment:
@@ -115,9 +121,10 @@ class Calibration:
             PlanError: the layers cannot share a code.
         """
         layers = self._check(group_layers, code_heads=1)
-        heads = self.layers[layers[0]].num_kv_heads
-        key, value = (fit_bases(self.moments[kind], layers, heads) for kind in KINDS)
-        return Alignment(layers, key, value, *self._frame(layers))
+        places = self._places(layers)
+        heads = self.layers[places[0]].num_kv_heads
+        key, value = (fit_bases(self.moments[kind], places, heads) for kind in KINDS)
+        return Alignment(layers, key, value, *self._frame(layers[0]))
 
     def proxy_loss(
         self,
@@ -134,7 +141,7 @@ class Calibration:
         layers = self._check(group_layers, code_heads)
         key = self.basis("key", layers, code_heads)
         value = self.basis("value", layers, code_heads)
-        scale = self.layers[layers[0]].head_dim ** -0.5
+        scale = self.layers[self.place(layers[0])].head_dim ** -0.5
         key_layout = key.allocate(key_bits_per_element)
         value_layout = value.allocate(value_bits_per_element)
         return ProxyLoss(
@@ -148,12 +155,14 @@ class Calibration:
         """The joint basis of a group's keys or values; kept, as every budget needs it."""
         known = kind, layers, code_heads
         if known not in self._bases:
+            places = self._places(layers)
             self._bases[known] = make_basis(
                 self.moments[kind],
-                [self._metric(kind, layer) for layer in layers],
-                [self.samples[kind][layer] for layer in layers],
-                layers,
+                [self._metric(kind, place) for place in places],
+                [self.samples[kind][place] for place in places],
+                places,
                 code_heads,
+                self.multiples,
             )
         return self._bases[known]
 
@@ -168,7 +177,7 @@ class Calibration:
             if len(row) != len(self.layers) or not all(0 < x < float("inf") for x in row):
                 raise PlanError(
                     f"the sensitivities of {kind}s are {list(row)}; give a positive number for "
-                    f"each of the {len(self.layers)} layers"
+                    f"each of the {len(self.layers)} layers of full attention"
                 )
         self.sensitivities = {kind: tuple(sensitivities[kind]) for kind in KINDS}
         self.forget_bases()
@@ -190,34 +199,45 @@ class Calibration:
         """Frees the bases made so far, a few MB each."""
         self._bases.clear()
 
-    def _frame(self, layers: tuple[int, ...]) -> tuple[Rope, int]:
-        """RoPE and segment length of a group's keys."""
-        rope = self.layers[layers[0]].rope
+    def place(self, layer: int) -> int:
+        """Where a layer of the model stands in ``layers``."""
+        return self._places((layer,))[0]
+
+    def _places(self, layers: tuple[int, ...]) -> tuple[int, ...]:
+        known = [one.layer for one in self.layers]
+        return tuple(known.index(layer) for layer in layers)
+
+    def _frame(self, layer: int) -> tuple[Rope, int]:
+        """RoPE and segment length of the keys of a layer and its kind."""
+        rope = self.layers[self.place(layer)].rope
         return rope, self.segment_length if rope.kind == "rotary" else 0
 
-    def _metric(self, kind: str, layer: int) -> Array:
-        factor = self.sensitivities[kind][layer] if self.sensitivities else 1.0
+    def _metric(self, kind: str, place: int) -> Array:
+        factor = self.sensitivities[kind][place] if self.sensitivities else 1.0
         if kind == "value":
-            return factor * self.output_metrics[layer]
-        rope, moments = self.layers[layer].rope, self.query_moments[layer]
+            return factor * self.output_metrics[place]
+        rope, moments = self.layers[place].rope, self.query_moments[place]
         return factor * average_over_offsets(moments, rope, self.max_sequence_length)
 
     def _check(self, group_layers: Sequence[int], code_heads: int) -> tuple[int, ...]:
         layers = tuple(group_layers)
-        known = [layer for layer in layers if 0 <= layer < len(self.layers)]
-        if not layers or len(known) != len(layers) or list(layers) != sorted(set(layers)):
+        known = [layer.layer for layer in self.layers]
+        if not layers or not set(layers) <= set(known) or list(layers) != sorted(set(layers)):
+            every = f"0..{len(known) - 1}"
+            if known != list(range(len(known))):
+                every = f"{', '.join(map(str, known))} (the others attend to a sliding window)"
             raise PlanError(
-                f"a group holds layers {list(layers)}; give different ones of "
-                f"0..{len(self.layers) - 1}, ascending"
+                f"a group holds layers {list(layers)}; give different ones of {every}, ascending"
             )
-        first = self.layers[layers[0]]
-        for layer in layers[1:]:
-            if self.layers[layer].kind != first.kind:
+        places = self._places(layers)
+        first = self.layers[places[0]]
+        for place in places[1:]:
+            if self.layers[place].kind != first.kind:
                 raise PlanError(
-                    f"layers {layers[0]} and {layer} are of different kind (window, heads or RoPE) "
+                    f"layers {layers[0]} and {known[place]} are of different kind (heads or RoPE) "
                     "and cannot share a code"
                 )
-        if layers[-1] not in self.moments["key"].partners[layers[0]]:
+        if places[-1] not in self.moments["key"].partners[places[0]]:
             raise PlanError(
                 f"layers {layers[0]} and {layers[-1]} are further apart than the calibration "
                 f"covers ({self.max_group_size} layers of a kind); calibrate with a larger "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -76,3 +77,18 @@ def find_exact_layers(model: ir.Model) -> list[ExactLayer]:
             "calibrate on an exact export (minicache-export --mode exact)"
         )
     return [found[layer] for layer in sorted(found)]
+
+
+def full_layers(layers: Sequence[ExactLayer]) -> list[ExactLayer]:
+    """Those that attend to everything before them: codes are for their caches only.
+
+    Raises:
+        UnsupportedModelError: there are none.
+    """
+    full = [layer for layer in layers if not layer.local_window]
+    if not full:
+        raise UnsupportedModelError(
+            "every layer of the model attends to a sliding window, which bounds its cache already: "
+            "there is nothing to calibrate; use minicache-export --mode exact"
+        )
+    return full

@@ -7,14 +7,14 @@ The eigenvectors of E[z z^T] concentrate the energy in as few components as a li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from minicache.exporter.calibration.allocation import Layout, allocate
+from minicache.exporter.calibration.allocation import MULTIPLES, Layout, allocate
 from minicache.exporter.calibration.matching import match_heads
 from minicache.exporter.calibration.moments import JointMoments
 from minicache.exporter.calibration.quantiser import WIDTHS, fit_quantiser
@@ -38,6 +38,7 @@ class Basis:
         variance: of unit directions' components, mean over code heads ``[E]``.
         distortion: by width, what each component loses at it, likewise.
         energy: mean squared length of z, summed over code heads.
+        multiples: by width, what counts of components are multiples of.
     """
 
     permutation: tuple[tuple[int, ...], ...]
@@ -48,6 +49,7 @@ class Basis:
     variance: Array
     distortion: dict[int, Array]
     energy: float
+    multiples: Mapping[int, int] = field(default_factory=lambda: MULTIPLES)
 
     def allocate(self, bits_per_element: float) -> Layout:
         """The best layout within a budget.
@@ -55,7 +57,7 @@ class Basis:
         Raises:
             PlanError: the budget is too small.
         """
-        return allocate(self.variance, self.distortion, bits_per_element)
+        return allocate(self.variance, self.distortion, bits_per_element, self.multiples)
 
 
 def metric_roots(metric: Array) -> tuple[Array, Array]:
@@ -76,6 +78,7 @@ def make_basis(
     samples: Sequence[Array],
     layers: Sequence[int],
     code_heads: int,
+    multiples: Mapping[int, int] = MULTIPLES,
 ) -> Basis:
     """Makes the basis of a group.
 
@@ -85,6 +88,7 @@ def make_basis(
         samples: of the group's layers, each ``[n, Hk, D]``.
         layers: the group.
         code_heads: Hc.
+        multiples: of the basis.
     """
     heads = len(metrics[0])
     roots, inverse_roots = metric_roots(np.stack(metrics))
@@ -117,6 +121,7 @@ def make_basis(
             for width in WIDTHS
         },
         energy=float(lengths.mean(axis=1).sum()),
+        multiples=multiples,
     )
 
 

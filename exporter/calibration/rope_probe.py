@@ -78,6 +78,7 @@ def probe_rope(model: ir.Model, max_positions: int) -> list[Rope]:
     near = _keys(model, layers, probe_positions(short))
     far = _keys(model, layers, probe_positions(max_positions))
     ropes: list[Rope] = []
+    dtype = "fp32"
     for index, layer in enumerate(layers):
         dtype = "fp32" if layer.operand(1).dtype in (None, ir.DataType.FLOAT) else "fp16"
         rope = fit_rope(far[index], probe_positions(max_positions), dtype)
@@ -86,8 +87,50 @@ def probe_rope(model: ir.Model, max_positions: int) -> list[Rope]:
             error = _residual(near[index], probe_positions(short), rope)
             if error > TOLERANCE[dtype]:
                 rope = Rope("unknown", residual=error)
-        ropes.append(next((known for known in ropes if rope.same_as(known)), rope))
-    return ropes
+        ropes.append(rope)
+    return share_ropes(ropes, far, probe_positions(max_positions), dtype)
+
+
+def share_ropes(
+    ropes: Sequence[Rope], keys: Sequence[Array], positions: Sequence[int], dtype: str = "fp32"
+) -> list[Rope]:
+    """Gives all layers that one rotation explains the same numbers.
+
+    A layer's keys may hold next to nothing in a pair (Gemma 3 scales keys by weights that are zero
+    there), and what it says of that pair's frequency is then noise. Another layer knows it.
+
+    Args:
+        ropes: of each layer alone.
+        keys: of each layer, as ``fit_rope`` takes them.
+        positions: likewise.
+        dtype: likewise.
+    """
+    classes: list[tuple[Rope, list[int]]] = []
+    for index, rope in enumerate(ropes):
+        for number, (known, members) in enumerate(classes):
+            together = [*members, index]
+            shared = known
+            if rope.kind == known.kind == "rotary" and _alike(rope, known, keys, together):
+                pooled = np.concatenate([keys[one] for one in together], axis=1)
+                shared = _fit(pooled, positions, len(known.frequencies), known.interleaved)
+                worst = max(_residual(keys[one], positions, shared) for one in together)
+                if worst > TOLERANCE[dtype]:
+                    continue
+            elif not rope.same_as(known):
+                continue
+            classes[number] = shared, together
+            break
+        else:
+            classes.append((rope, [index]))
+    found = {index: rope for rope, members in classes for index in members}
+    return [found[index] for index in range(len(ropes))]
+
+
+def _alike(rope: Rope, known: Rope, keys: Sequence[Array], layers: Sequence[int]) -> bool:
+    """Whether pairs are the same components, of vectors of the same size."""
+    sizes = {keys[layer].shape[-1] for layer in layers}
+    pairs = (rope.interleaved, len(rope.frequencies)) == (known.interleaved, len(known.frequencies))
+    return pairs and len(sizes) == 1
 
 
 def _keys(model: ir.Model, layers: Sequence[ExactLayer], positions: Sequence[int]) -> list[Array]:

@@ -45,6 +45,11 @@ def add_export_parser(subparsers: Any) -> None:
         "--overwrite", action="store_true", help="replace an earlier export at the output"
     )
     parser.add_argument(
+        "--no-kernels",
+        action="store_true",
+        help="GPU targets: do not compile kernels; minicache kernels FOLDER does so later",
+    )
+    parser.add_argument(
         "--quiet", action="store_true", help="no progress, no report on the terminal"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")

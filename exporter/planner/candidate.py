@@ -67,7 +67,7 @@ def make_codecs(groups: Sequence[Group], calibration: Calibration) -> list[Subsp
 
 
 def fp16_bytes(calibration: Calibration) -> int:
-    """Bytes per token of a plain fp16 cache of all layers."""
+    """Bytes per token of a plain fp16 cache of all layers that can be coded."""
     return sum(2 * FP16_BYTES * layer.num_kv_heads * layer.head_dim for layer in calibration.layers)
 
 
@@ -96,8 +96,10 @@ class CurveSet:
         Raises:
             PlanError: the structure does not fit the calibration.
         """
-        groups = structure.groups(calibration.layers)
-        heads = [structure.code_heads(calibration.layers[group[0]]) for group in groups]
+        cut = structure.groups(calibration.layers)
+        heads = [structure.code_heads(calibration.layers[places[0]]) for places in cut]
+        # A structure counts the layers that are coded, plans count all of the model's.
+        groups = [tuple(calibration.layers[place].layer for place in places) for places in cut]
         curves = []
         for group, code_heads in zip(groups, heads, strict=True):
             for kind in KINDS:

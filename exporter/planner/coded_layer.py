@@ -21,12 +21,14 @@ class CodedLayer:
 
     Attributes:
         codec: of a group of one layer.
+        place: of the layer among those that are coded.
         kind: ``key`` or ``value``.
         sinks: first tokens, kept exact.
         window: recent tokens, kept exact.
     """
 
     codec: SubspaceCodec
+    place: int
     kind: str
     sinks: int
     window: int
@@ -50,15 +52,14 @@ class CodedLayer:
     ) -> tuple[list[Array], list[Array]]:
         """As ``CacheCodec.rewrite``."""
         keys, values = list(keys_LHkTD), list(values_LHkTD)
-        layer = self.codec.layers[0]
         rows = keys if self.kind == "key" else values
-        vectors_TGHkD = np.swapaxes(rows[layer], 0, 1)[:, None]
+        vectors_TGHkD = np.swapaxes(rows[self.place], 0, 1)[:, None]
         if self.kind == "key":
             positions = np.arange(start, start + len(vectors_TGHkD))
             restored = self.codec.restore_keys(vectors_TGHkD, positions)
         else:
             restored = self.codec.restore_values(vectors_TGHkD)
-        rows[layer] = np.swapaxes(restored[:, 0], 0, 1)
+        rows[self.place] = np.swapaxes(restored[:, 0], 0, 1)
         return keys, values
 
     def cache_bytes(self, context: int) -> int:

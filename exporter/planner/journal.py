@@ -7,7 +7,9 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
 
 
 class Journal:
@@ -26,12 +28,23 @@ class Journal:
                 found = json.loads(path.read_text(encoding="utf-8"))
                 self._values = found if isinstance(found, dict) else {}
 
-    def get(self, name: str, measure: Callable[[], Any]) -> Any:
-        """The value of ``name``, measured unless it is known."""
-        if name not in self._values:
-            self._values[name] = measure()
-            self._save()
-        return self._values[name]
+    def get(
+        self, name: str, measure: Callable[[], Any], read: Callable[[Any], Value] = lambda x: x
+    ) -> Value:
+        """The value of ``name``, measured unless it is known.
+
+        Args:
+            name: of the measurement.
+            measure: makes it, as JSON.
+            read: makes of that JSON what the caller wants. Where it fails on what the file holds,
+                as after an edit or with another version's file, the value is measured again.
+        """
+        if name in self._values:
+            with suppress(AttributeError, KeyError, TypeError, ValueError):
+                return read(self._values[name])
+        self._values[name] = measure()
+        self._save()
+        return read(self._values[name])
 
     def _save(self) -> None:
         if self._path is None:

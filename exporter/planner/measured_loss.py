@@ -59,5 +59,11 @@ class MeasuredLoss:
 
         Raises:
             KeyError: a field is missing.
+            TypeError: a field is no list of numbers.
+            ValueError: a field is no list of numbers, or they are not equally long.
         """
-        return MeasuredLoss(*(list(data[name]) for name in ("tokens", "kl", "extra", "agreed")))
+        tokens, agreed = ([int(x) for x in data[name]] for name in ("tokens", "agreed"))
+        kl, extra = ([float(x) for x in data[name]] for name in ("kl", "extra"))
+        if not tokens or not len(tokens) == len(kl) == len(extra) == len(agreed):
+            raise ValueError("a measurement needs a value of each kind for every document")
+        return MeasuredLoss(tokens, kl, extra, agreed)

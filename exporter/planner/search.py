@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from minicache.exporter.baselines.cache_shape import CacheShape
 from minicache.exporter.baselines.subspace_simulation import SubspaceSimulation
-from minicache.exporter.calibration.calibration import Calibration
+from minicache.exporter.calibration.calibration import KINDS, Calibration
 from minicache.exporter.planner.candidate import Candidate, CurveSet, fp16_bytes
 from minicache.exporter.planner.frontier import FrontierPoint
 from minicache.exporter.planner.goal import DEFAULT_MAX_RATIO, Goal, bytes_at
@@ -108,8 +108,13 @@ class Search:
                 self.calibration, self.meter, sinks=self.sinks, window=self.window, quiet=self.quiet
             )
 
-        found = self.journal.get("sensitivities", measure)
-        return {kind: tuple(row) for kind, row in found.items()}
+        def read(found: dict[str, list[float]]) -> dict[str, tuple[float, ...]]:
+            rows = {kind: tuple(map(float, found[kind])) for kind in KINDS}
+            if any(len(row) != len(self.calibration.layers) for row in rows.values()):
+                raise ValueError("of another model's layers")
+            return rows
+
+        return self.journal.get("sensitivities", measure, read)
 
     def _curves(self) -> list[CurveSet]:
         goal, layers = self.goal, self.calibration.layers
@@ -149,7 +154,7 @@ class Search:
                 return self.meter.measure([simulation], step)[0].to_dict()
 
         first = self.calibration.layers[0]
-        loss = MeasuredLoss.from_dict(self.journal.get(candidate.name, measure))
+        loss = self.journal.get(candidate.name, measure, MeasuredLoss.from_dict)
         self._measured[candidate.name] = candidate, loss
         return loss
 

@@ -32,16 +32,17 @@ def measure_sensitivities(
     """Measures each layer's keys and values.
 
     Returns:
-        By kind, a number per layer: nats of KL per token and unit of the calibration's error.
+        By kind, a number per layer of the calibration: nats of KL per token and unit of the
+        calibration's error.
     """
     probes, errors = [], []
-    for layer in calibration.layers:
+    for place, layer in enumerate(calibration.layers):
         bits = max(PROBE_BITS, 56 / layer.head_dim)  # the smallest code of a small head
         codec = calibration.codec([layer.layer], layer.num_kv_heads, bits, bits)
         for kind, code in zip(KINDS, (codec.key, codec.value), strict=True):
             basis = calibration.basis(kind, (layer.layer,), layer.num_kv_heads)
             errors.append(code.distortion * basis.energy)
-            probes.append(CodedLayer(codec, kind, sinks, window))
+            probes.append(CodedLayer(codec, place, kind, sinks, window))
         calibration.forget_bases()
     total = len(probes) * len(meter.documents)
     with progress("measuring layers", total=total, quiet=quiet) as step:

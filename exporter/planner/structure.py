@@ -39,10 +39,10 @@ class Structure:
         return f"G={self.group_size}, {heads}"
 
     def groups(self, layers: Sequence[Layer]) -> list[tuple[int, ...]]:
-        """Groups of layer indices: layers of a kind in order, cut as evenly as possible.
+        """Groups of indices into ``layers``: those of a kind in order, cut as evenly as possible.
 
-        Layers of a kind need not be adjacent: in models that alternate sliding-window and full
-        attention, the neighbours of a layer are the next ones of its own kind.
+        Layers of a kind need not be adjacent: the neighbours of a layer are the next ones of its
+        own kind.
         """
         by_kind: dict[object, list[int]] = {}
         for index, layer in enumerate(layers):
@@ -65,7 +65,7 @@ def structures(
     """All structures to try; of those that cut the model alike, the first.
 
     Args:
-        layers: the model's layers.
+        layers: the layers that are coded.
         max_group_size: layers of the largest group.
         code_heads: ``apart``; ``joint``: all kv heads of a layer share a code; ``any``: both, and
             every divisor between.

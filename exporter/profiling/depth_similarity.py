@@ -29,9 +29,9 @@ def depth_similarity(calibration: Calibration) -> list[dict[str, Any]]:
     pairs = sorted(pair for members in by_kind.values() for pair in itertools.pairwise(members))
     return [
         {
-            "layers": list(pair),
+            "layers": [calibration.layers[place].layer for place in pair],
             **{
-                f"{kind}_cosine": mean_cosine(*(calibration.samples[kind][layer] for layer in pair))
+                f"{kind}_cosine": mean_cosine(*(calibration.samples[kind][place] for place in pair))
                 for kind in KINDS
             },
         }

@@ -21,10 +21,12 @@ from minicache.exporter.plan_subspace import SubspaceChoice
 from minicache.exporter.reporting.html_report import FILE_NAME as HTML_NAME
 from minicache.exporter.reporting.html_report import write_html
 from minicache.exporter.reporting.number_text import MISSING, factor, finite, interval
+from minicache.exporter.reporting.number_text import size as size_text
 from minicache.exporter.reporting.report_tables import tables
 from minicache.exporter.reporting.reproduce import command_line
 from minicache.exporter.sizes import CacheSize, cache_size
 from minicache.exporter.verify import Verification
+from minicache.runtime.accounting import ring_states, state_bytes
 from minicache.runtime.evaluate import EvaluationResult
 from minicache.runtime.manifest import Manifest
 
@@ -103,7 +105,7 @@ def build_report(
         "calibration_tokens": calibrated.calibration_tokens if calibrated else 0,
         "cache_bytes": [_size(size) for size in sizes],
         "verdict": verdict(evaluation, mode=options.mode, lossy=bool(merged)),
-        "notes": [*notes, *(calibrated.notes if calibrated else [])],
+        "notes": [*notes, *_ring_note(manifest), *(calibrated.notes if calibrated else [])],
         "command": command_line(options, model, output),
         "seconds": round(seconds, 1),
     }
@@ -120,6 +122,20 @@ def _size(size: CacheSize) -> dict[str, Any]:
         "ratio_to_fp16": round(size.ratio_to_fp16, 4),
         "ratio_to_model_type": round(size.ratio_to_exact, 4),
     }
+
+
+def _ring_note(manifest: Manifest) -> list[str]:
+    """What the numbers of the report leave out, and what they hold, of sliding-window layers."""
+    rings = ring_states(manifest)
+    if not rings:
+        return []
+    layers = len({state.group for state in rings})
+    coded = "; bits, ratios and bytes of codes are of the other layers"
+    return [
+        f"{layers} of {manifest.num_layers} layers attend to a sliding window and keep it exactly: "
+        f"their rings take {size_text(state_bytes(rings))} at any context, and a plain cache is "
+        f"counted with the window of these layers{coded if manifest.mode != 'exact' else ''}"
+    ]
 
 
 def verdict(evaluation: EvaluationResult | None, *, mode: str, lossy: bool) -> str:

@@ -1,5 +1,7 @@
 #include "minicache/tensors.h"
 
+#include <algorithm>
+
 namespace minicache {
 namespace {
 
@@ -147,6 +149,11 @@ int64_t Tensor::bytes() const {
   return elements() * (four ? 4 : type == ElementType::kInt8 ? 1 : 2);
 }
 
+bool Tensor::operator==(const Tensor& other) const {
+  return data == other.data && type == other.type && rank == other.rank &&
+         std::equal(shape, shape + std::max(rank, 0), other.shape);
+}
+
 bool IsState(TensorId id) { return id >= TensorId::kKeyCode && id <= TensorId::kSimilarityRange; }
 
 std::vector<Slot> InputSlots(const Attributes& a) {
@@ -201,11 +208,7 @@ std::string CheckTensors(const Attributes& a, const std::vector<Slot>& slots, co
   n->capacity = a.coded() ? t[TensorId::kKeyCode].shape[2] : n->slots;
   if (a.retains()) n->retained = retained.shape[1];
   for (const Slot& slot : slots) {
-    const auto layer = static_cast<size_t>(slot.layer);
-    const Tensor& tensor = slot.id == TensorId::kNewKey     ? t.new_keys[layer]
-                           : slot.id == TensorId::kNewValue ? t.new_values[layer]
-                                                            : t[slot.id];
-    const std::string error = CheckTensor(slot, tensor, Expect(a, slot.id, *n), query.type);
+    const std::string error = CheckTensor(slot, t.at(slot), Expect(a, slot.id, *n), query.type);
     if (!error.empty()) return error;
   }
   const ElementType exact_type = exact.type;

@@ -1,5 +1,7 @@
 #include "ort/attributes.h"
 
+#include "minicache/read_attributes.h"
+
 namespace minicache::ort {
 namespace {
 
@@ -71,46 +73,10 @@ class InferReader {
   OrtShapeInferContext* context_;
 };
 
-template <class Reader>
-void ReadArity(const Reader& reader, RawAttributes* raw) {
-  reader.Read("mode", &raw->mode);
-  reader.Read("retention", &raw->retention);
-  reader.Read("group_slot", &raw->group_slot);
-  reader.Read("group_size", &raw->group_size);
-  reader.Read("has_bias", &raw->has_bias);
-  reader.Read("has_sink", &raw->has_sink);
-  reader.Read("has_decoder", &raw->has_decoder);
-}
-
 }  // namespace
 
 RawAttributes ReadAttributes(const OrtKernelInfo* info) {
-  const KernelReader reader(info);
-  RawAttributes raw;
-  ReadArity(reader, &raw);
-  reader.Read("num_heads", &raw.num_heads);
-  reader.Read("kv_num_heads", &raw.kv_num_heads);
-  reader.Read("head_size", &raw.head_size);
-  reader.Read("code_heads", &raw.code_heads);
-  reader.Read("key_bits", &raw.key_bits);
-  reader.Read("value_bits", &raw.value_bits);
-  reader.Read("code_layout", &raw.code_layout);
-  reader.Read("slerp_t", &raw.slerp_t);
-  reader.Read("magnitude", &raw.magnitude);
-  reader.Read("retention_threshold", &raw.retention_threshold);
-  reader.Read("retention_gamma", &raw.retention_gamma);
-  reader.Read("retention_scope", &raw.retention_scope);
-  reader.Read("window", &raw.window);
-  reader.Read("sinks", &raw.sinks);
-  reader.Read("ring_slots", &raw.ring_slots);
-  reader.Read("segment_length", &raw.segment_length);
-  reader.Read("rotary_interleaved", &raw.rotary_interleaved);
-  reader.Read("scale", &raw.scale);
-  reader.Read("softcap", &raw.softcap);
-  reader.Read("local_window_size", &raw.local_window_size);
-  reader.Read("key_head_permutation", &raw.key_head_permutation);
-  reader.Read("value_head_permutation", &raw.value_head_permutation);
-  return raw;
+  return ReadRawAttributes(KernelReader(info));
 }
 
 RawAttributes ReadAttributes(OrtShapeInferContext* context) {

@@ -1,28 +1,16 @@
 // com.minicache::MiniCacheAttention for ONNX Runtime's CPU execution provider.
 #pragma once
 
-#include <vector>
-
-#include "minicache/operator.h"
-#include "ort/api.h"
+#include "ort/node.h"
 
 namespace minicache::ort {
 
-class MiniCacheAttentionKernel {
- public:
-  // Throws Ort::Exception with a sentence where the node is not one that this library runs.
-  explicit MiniCacheAttentionKernel(const OrtKernelInfo* info);
+struct MiniCacheAttentionOp : OpSurface {
+  // `expects_cuda`: the session names CUDA kernels; a node that ends up here would run on the CPU
+  // unnoticed, with its cache copied to and fro, so it is refused.
+  explicit MiniCacheAttentionOp(bool expects_cuda);
 
-  OrtStatusPtr Compute(OrtKernelContext* context) const;
-
- private:
-  Attributes attributes_;
-  std::vector<Slot> slots_;  // of the inputs
-};
-
-// One variadic list of inputs and one of outputs: their number and types follow from attributes.
-struct MiniCacheAttentionOp : OrtCustomOp {
-  MiniCacheAttentionOp();
+  const bool expects_cuda;
 };
 
 }  // namespace minicache::ort

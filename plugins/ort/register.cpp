@@ -1,8 +1,14 @@
 // Entry points of libminicache_ort.so.
 #include <cstdlib>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
+#include "gpu/plan_text.h"
 #include "minicache/kernels.h"
+#include "ort/minicache_attention_cuda_op.h"
 #include "ort/minicache_attention_op.h"
 
 #define MINICACHE_EXPORT extern "C" __attribute__((visibility("default")))
@@ -10,6 +16,7 @@
 namespace {
 
 constexpr char kDomain[] = "com.minicache";
+constexpr char kPackOption[] = "minicache.kernels";
 constexpr int kAbiVersion = 1;
 // The first ONNX Runtime whose custom ops take and return lists of mixed types.
 constexpr int kLeastMinor = 20;
@@ -21,6 +28,47 @@ bool IsOlder(const std::string& version) {
   return major < 1 || (major == 1 && minor < kLeastMinor);
 }
 
+// The kernels of both execution providers in a domain.
+struct Ops {
+  explicit Ops(const OrtApi& api, const std::string& pack) : cpu(!pack.empty()), cuda(pack) {
+    Ort::ThrowOnError(api.CreateCustomOpDomain(kDomain, &domain));
+    Ort::ThrowOnError(api.CustomOpDomain_Add(domain, &cpu));
+    Ort::ThrowOnError(api.CustomOpDomain_Add(domain, &cuda));
+  }
+  OrtCustomOpDomain* domain = nullptr;
+  const minicache::ort::MiniCacheAttentionOp cpu;
+  const minicache::ort::MiniCacheAttentionCudaOp cuda;
+};
+
+// The session option that names the folder of CUDA kernels, or an empty string.
+std::string PackOf(const OrtApi& api, const OrtSessionOptions* options) {
+  int given = 0;
+  Ort::ThrowOnError(api.HasSessionConfigEntry(options, kPackOption, &given));
+  if (given == 0) return "";
+  size_t size = 0;
+  Ort::ThrowOnError(api.GetSessionConfigEntry(options, kPackOption, nullptr, &size));
+  std::string pack(size, '\0');
+  Ort::ThrowOnError(api.GetSessionConfigEntry(options, kPackOption, &pack[0], &size));
+  pack.resize(size > 0 ? size - 1 : 0);  // the terminating zero counts
+  return pack;
+}
+
+// ONNX Runtime keeps pointers to domain and ops as long as sessions live, and does not say when
+// they end. So they are never freed: one set for all sessions without CUDA kernels, and a few
+// hundred bytes for each session option that names some. What is large belongs to the sessions'
+// kernels.
+OrtStatus* AddOps(const OrtApi& api, OrtSessionOptions* options) {
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<const Ops>>& all =
+      *new std::vector<std::unique_ptr<const Ops>>;  // sessions may outlive static objects
+  const std::string pack = PackOf(api, options);
+  const std::lock_guard<std::mutex> guard(mutex);
+  if (all.empty()) all.push_back(std::make_unique<const Ops>(api, ""));
+  if (!pack.empty()) all.push_back(std::make_unique<const Ops>(api, pack));
+  const Ops& ops = pack.empty() ? *all.front() : *all.back();
+  return api.AddCustomOpDomain(options, ops.domain);
+}
+
 }  // namespace
 
 // Counts changes of the C interface and of the operator's contract.
@@ -28,6 +76,13 @@ MINICACHE_EXPORT int minicache_abi_version() { return kAbiVersion; }
 
 // The instruction set in use: baseline, avx2 or avx512.
 MINICACHE_EXPORT const char* minicache_isa() { return minicache::Kernels().isa; }
+
+// The launches of a node on a GPU (gpu/plan_text.h); valid until the thread's next call.
+MINICACHE_EXPORT const char* minicache_gpu_plan(const char* request) {
+  static thread_local std::string answer;
+  answer = minicache::PlanText(request);
+  return answer.c_str();
+}
 
 MINICACHE_EXPORT OrtStatus* ORT_API_CALL RegisterCustomOps(OrtSessionOptions* options,
                                                            const OrtApiBase* base) {
@@ -41,20 +96,9 @@ MINICACHE_EXPORT OrtStatus* ORT_API_CALL RegisterCustomOps(OrtSessionOptions* op
   }
   const OrtApi* api = base->GetApi(ORT_API_VERSION);
   Ort::InitApi(api);
-  // ONNX Runtime keeps pointers to both as long as sessions live.
-  static const minicache::ort::MiniCacheAttentionOp op;
-  static const OrtCustomOpDomain* const domain = [&]() -> const OrtCustomOpDomain* {
-    OrtCustomOpDomain* created = nullptr;
-    if (OrtStatus* status = api->CreateCustomOpDomain(kDomain, &created)) {
-      api->ReleaseStatus(status);
-      return nullptr;
-    }
-    if (OrtStatus* status = api->CustomOpDomain_Add(created, &op)) {
-      api->ReleaseStatus(status);
-      return nullptr;
-    }
-    return created;
-  }();
-  if (domain == nullptr) return api->CreateStatus(ORT_FAIL, "minicache: no custom op domain");
-  return api->AddCustomOpDomain(options, const_cast<OrtCustomOpDomain*>(domain));
+  try {
+    return AddOps(*api, options);
+  } catch (const std::exception& error) {
+    return api->CreateStatus(ORT_FAIL, error.what());
+  }
 }

@@ -33,21 +33,33 @@ def relative(found: list[np.ndarray], expected: list[np.ndarray]) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ort_library")
 @pytest.mark.parametrize(
-    ("name", "code_heads"),
+    ("name", "code_heads", "coded"),
     [
-        ("onnx-llama3-gqa-optimum-fp32", 2),
-        ("genai-qwen3-cpu-fp32", 1),
-        ("onnx-llama3-gqa-optimum-fp16", 2),
+        ("onnx-llama3-gqa-optimum-fp32", 2, PAIRS),
+        ("genai-qwen3-cpu-fp32", 1, PAIRS),
+        ("onnx-llama3-gqa-optimum-fp16", 2, PAIRS),
+        ("onnx-gemma2-optimum-fp32", 1, [[1, 3]]),
+        ("onnx-gemma3-optimum-fp32", 1, [[5]]),
     ],
 )
 def test_logits_are_those_of_the_simulation(
-    name: str, code_heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    code_heads: int,
+    coded: list[list[int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Over a prefill and decode steps, with keys of several segments in the cache."""
+    """Over a prefill and decode steps, with keys of several segments in the cache.
+
+    The other layers of the Gemmas attend to a sliding window of 32 tokens; the prefill and the
+    steps go over their rings several times.
+    """
     monkeypatch.setattr(stored_calibration, "SEGMENT_LENGTH", SEGMENT)
     place = Workplace.make(tmp_path, name)
     bits = {"code_heads": code_heads, "key_bits_per_element": 5, "value_bits_per_element": 4}
-    groups = [{"layers": pair, **bits} for pair in PAIRS]
+    groups: list[dict[str, object]] = [{"layers": layers, **bits} for layers in coded]
+    known = [layer for layers in coded for layer in layers]
+    groups += [{"layers": [layer]} for layer in range(max(known)) if layer not in known]
     (tmp_path / "plan.json").write_text(json.dumps({"groups": groups, "window": 16}))
     place.export("coded", plan=tmp_path / "plan.json")
     place.export("exact", mode="exact")

@@ -1,4 +1,4 @@
-"""Runs the nodes of a group in ONNX Runtime, next to the reference, and compares every step."""
+"""Runs the nodes of a group in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from minicache.plugins.reference import dequantise, pack_row, run_group, tile_to_row, unpack_row
-from tests.helpers import Call, assert_close
+from tests.helpers import Call
 from tests.plugins.ort_model import Array, State, as_ort_value, group_model
-from tests.tolerances import (
-    ATTENTION,
-    ATTENTION_SUBSPACE,
-    CODE_SHARE,
-    CODE_STEPS,
-    FP16_TINY,
-    FP16_ULP,
-    SIMILARITY,
-)
 
 
 class OrtGroup:
@@ -86,94 +76,3 @@ class OrtGroup:
         self.session.run_with_iobinding(binding)
         self.state = after
         return outputs
-
-
-def assert_same(actual: Array, expected: Array, what: str) -> None:
-    """Equal element by element; NumPy writes the message only where they are not, as it is slow."""
-    if not np.array_equal(actual, expected):
-        np.testing.assert_array_equal(actual, expected, what)
-
-
-class Comparison:
-    """Runs kernel and reference side by side; each step starts from the kernel's state.
-
-    ``score_growth`` says how many times larger than usual the scores are: see ``ATTENTION``.
-    """
-
-    def __init__(self, kernel: OrtGroup, score_growth: float = 1.0) -> None:
-        self.kernel = kernel
-        subspace = kernel.attributes["mode"] == "subspace"
-        limits = ATTENTION_SUBSPACE if subspace else ATTENTION
-        self.tolerance = limits[kernel.dtype.name] * score_growth
-        self.codes = 0
-        self.differing = 0
-
-    def step(self, call: Call) -> list[Array]:
-        """Runs one call on both, compares outputs and every state, returns the kernel's output."""
-        attributes, before = self.kernel.attributes, self.kernel.state
-        expected, wanted = run_group(attributes, before, *call.arguments, tables=self.kernel.tables)
-        before = {name: array.copy() for name, array in before.items()}
-        actual = self.kernel.run(call)
-        where = f"past {call.past.tolist()} total {call.total.tolist()}"
-        for layer, (a, b) in enumerate(zip(actual, expected, strict=True)):
-            assert a.dtype == b.dtype == self.kernel.dtype
-            assert_close(a, b, self.tolerance, f"layer {layer} at {where}")
-        for row in range(len(call.past)):
-            mine, its = ({n: a[row] for n, a in s.items()} for s in (self.kernel.state, wanted))
-            self._compare_row(mine, its, f"row {row} after {where}", int(call.total[row]))
-        return actual
-
-    def finish(self) -> None:
-        """Checks over all steps that differing codes are rare."""
-        share = self.differing / max(self.codes, 1)
-        assert share <= CODE_SHARE, f"{self.differing} of {self.codes} code components differ"
-
-    def _compare_row(self, actual: State, expected: State, where: str, total: int) -> None:
-        attributes = self.kernel.attributes
-        for name in actual:
-            if name.startswith("exact") or name in ("retained_key", "retained_value"):
-                # The bytes, so that untouched poison counts: NaN must still be there.
-                a, b = (x[name].view(f"u{x[name].itemsize}") for x in (actual, expected))
-                assert_same(a, b, f"{name} of {where}")
-        if attributes["mode"] == "exact":
-            return
-        first = attributes["sinks"]
-        coded = slice(first, max(first, total - attributes["window"]))
-        for kind in ("key", "value"):
-            name = f"{kind}_magnitude"
-            a, b = (x[name][:, coded] for x in (actual, expected))
-            assert_same(np.signbit(a), np.signbit(b), f"sign of {name}, {where}")
-            a64, b64 = a.astype(np.float64), b.astype(np.float64)
-            assert (np.abs(a64 - b64) <= FP16_ULP * np.abs(b64) + FP16_TINY).all(), (name, where)
-            self._compare_codes(kind, actual, expected, coded, where)
-            # What no call has encoded keeps its poison.
-            later = slice(coded.stop, None)
-            a, b = (x[name][:, later].view(np.uint16) for x in (actual, expected))
-            assert_same(a, b, f"{name} beyond c1 of {where}")
-        if "retained_position" in actual:
-            a, b = actual["retained_position"], expected["retained_position"]
-            assert_same(a, b, f"retained_position of {where}")
-            a, b = (x["retained_similarity"][b >= 0] for x in (actual, expected))
-            np.testing.assert_allclose(a, b, atol=SIMILARITY, err_msg=f"similarity of {where}")
-            a, b = (x["similarity_range"] for x in (actual, expected))
-            np.testing.assert_allclose(a, b, atol=SIMILARITY, err_msg=f"range of {where}")
-
-    def _compare_codes(
-        self, kind: str, actual: State, expected: State, coded: slice, where: str
-    ) -> None:
-        attributes, name = self.kernel.attributes, f"{kind}_code"
-        bits = attributes[f"{kind}_bits"]
-        rows = [x[name] for x in (actual, expected)]
-        if attributes["code_layout"] == "tile":
-            rows = [tile_to_row(x, kind) for x in rows]
-        for beyond in (slice(coded.stop, None), slice(0, coded.start)):
-            assert_same(*(x[:, beyond] for x in rows), f"{name} of {where}")
-        segments = [unpack_row(x[:, coded], bits) for x in rows]
-        packed = pack_row(segments[0], bits).view(np.int8)
-        assert_same(rows[0][:, coded], packed, f"{name} of {where}: padding is not zero")
-        for width, *pair in zip(bits[0::2], *segments, strict=True):
-            a, b = (dequantise(x, width) for x in pair)
-            limit = FP16_ULP * np.abs(b) + FP16_TINY if width == 16 else CODE_STEPS
-            assert (np.abs(a - b) <= limit).all(), f"{name} of {where}: more than one step apart"
-            self.codes += a.size
-            self.differing += int((a != b).sum())

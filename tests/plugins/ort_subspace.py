@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tests.helpers import poisoned_state
-from tests.plugins.ort_group import Comparison, OrtGroup
+from tests.plugins.comparison import Comparison
+from tests.plugins.ort_group import OrtGroup
 from tests.plugins.subspace_text import make_tables, subspace_attributes
 
 CAPACITY = 144

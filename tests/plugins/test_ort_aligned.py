@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_attributes, make_text, poisoned_state
 from tests.plugins.aligned_text import aligned_attributes, make_alignment, turned_text
-from tests.plugins.ort_group import Comparison, OrtGroup
+from tests.plugins.comparison import Comparison
+from tests.plugins.ort_group import OrtGroup
 from tests.plugins.test_ort_rewind import KernelGroup
 from tests.plugins.walk import CAPACITY as WALK_CAPACITY
 from tests.plugins.walk import POLICIES, walk

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import Text, make_attributes, make_text, poisoned_state
-from tests.plugins.ort_group import Comparison, OrtGroup
+from tests.plugins.comparison import Comparison
+from tests.plugins.ort_group import OrtGroup
 
 CAPACITY, TOKENS = 64, 60
 SLERP = {

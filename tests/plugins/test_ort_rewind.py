@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_attributes, make_text, poisoned_state
-from tests.plugins.ort_group import Comparison, OrtGroup
+from tests.plugins.comparison import Comparison
+from tests.plugins.ort_group import OrtGroup
 from tests.plugins.walk import CAPACITY, POLICIES, SMALL, walk
 from tests.tolerances import ATTENTION
 

@@ -46,7 +46,13 @@ class MiniCacheAttention(OpRun):
 class ReferenceGraph:
     """What ``runtime.binding`` needs of an inference session."""
 
-    def __init__(self, path: Path, threads: int | None, providers: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        threads: int | None,
+        providers: Sequence[str],
+        kernels: Path | None = None,
+    ) -> None:
         self._model = onnx.load(path)
         self._evaluator = ReferenceEvaluator(self._model, new_ops=[MiniCacheAttention])
         self.runs = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def write_tiny_model(
     *,
     eos: tuple[int, ...] = (),
     logits_type: int = TensorProto.FLOAT,
+    first_layer: Mapping[str, Any] | None = None,
     **attributes: Any,
 ) -> Path:
     """Writes ``model.onnx``, ``minicache.json`` and ``tokenizer.json`` into ``folder``.
@@ -49,19 +51,24 @@ def write_tiny_model(
         variant: ``exact``, or ``slerp`` (both layers in one group, with retention).
         eos: tokens that end a generation.
         logits_type: element type of the logits.
+        first_layer: attributes of the first layer alone, for ``exact``.
         attributes: over the variant's own attributes of the op.
     """
     folder.mkdir(parents=True, exist_ok=True)
     given = {**BASE, **(SLERP if variant == "slerp" else {}), **attributes}
-    complete = schemas.attributes_with_defaults(
-        {**given, "group_slot": LAYERS - 1 if variant == "slerp" else 0}
-    )
+    slot = LAYERS - 1 if variant == "slerp" else 0
     exact_type = ir.DataType.FLOAT16 if variant == "slerp" else ir.DataType.FLOAT
     groups = 1 if variant == "slerp" else LAYERS
-    states = [StateIo(index, complete, exact_type) for index in range(groups)]
+    by_layer = [{**given, **((not layer and first_layer) or {})} for layer in range(LAYERS)]
+    by_group = [
+        schemas.attributes_with_defaults({**by_layer[group], "group_slot": slot})
+        for group in range(groups)
+    ]
+    complete = by_group[0]
+    states = [StateIo(index, own, exact_type) for index, own in enumerate(by_group)]
     tensors = [tensor for state in states for tensor in state.tensors()]
 
-    nodes, weights = _body(variant, given, logits_type)
+    nodes, weights = _body(variant, by_layer, logits_type)
     inputs = [
         helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "sequence"]),
         helper.make_tensor_value_info("past_lengths", TensorProto.INT32, ["batch"]),
@@ -104,7 +111,7 @@ def write_tiny_model(
 
 
 def _body(
-    variant: str, given: dict[str, Any], logits_type: int
+    variant: str, by_layer: Sequence[dict[str, Any]], logits_type: int
 ) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     random = np.random.default_rng(7)
     weights: list[onnx.TensorProto] = []
@@ -143,7 +150,7 @@ def _body(
             for kind, size in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))
         )
         group, slot = (0, layer) if variant == "slerp" else (layer, 0)
-        attributes = {**given, "group_slot": slot}
+        attributes = {**by_layer[layer], "group_slot": slot}
         complete = schemas.attributes_with_defaults(attributes)
         names = schemas.state_names(complete)
         inputs = [query, key, value, "past_lengths", "total_lengths"]

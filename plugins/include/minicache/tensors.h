@@ -52,6 +52,8 @@ struct Tensor {
 
   int64_t elements() const;
   int64_t bytes() const;
+  // Whether both are the same memory, seen alike.
+  bool operator==(const Tensor& other) const;
 };
 
 struct Slot {
@@ -74,6 +76,13 @@ struct Tensors {
 
   const Tensor& operator[](TensorId id) const { return named[static_cast<int>(id)]; }
   Tensor& operator[](TensorId id) { return named[static_cast<int>(id)]; }
+  // The tensor of an input slot.
+  Tensor& at(const Slot& slot) {
+    const auto layer = static_cast<size_t>(slot.layer);
+    if (slot.id == TensorId::kNewKey) return new_keys[layer];
+    return slot.id == TensorId::kNewValue ? new_values[layer] : (*this)[slot.id];
+  }
+  const Tensor& at(const Slot& slot) const { return const_cast<Tensors*>(this)->at(slot); }
 };
 
 // Sizes that the tensors bring: B, S, C, the slots P of the side buffer and of the exact state.

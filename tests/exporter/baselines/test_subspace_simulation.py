@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,21 @@ def test_restores_what_the_reference_restores(
                 difference = np.abs(found[kind][layer] - expected).max(axis=(0, 2))
                 # fp32 against fp64: a component on the border of two levels may fall to either.
                 assert np.mean(difference > 1e-4 * np.abs(expected).max()) < 0.05
+
+
+def test_layers_between_may_keep_rings(
+    calibration: Calibration, layers: tuple[list[np.ndarray], list[np.ndarray]]
+) -> None:
+    """Groups count all layers of the model, the arguments only the coded ones."""
+    pair, last = calibration.codec((0, 1), 1, 6.0, 6.0), calibration.codec((2,), 2, 8.0, 8.0)
+    keys, values = ([np.swapaxes(layer[:TOKENS], 0, 1) for layer in kind] for kind in layers)
+    expected = SubspaceSimulation((pair, last), SHAPE).rewrite(keys, values, SINKS)
+    moved = tuple(
+        dataclasses.replace(codec, layers=tuple(6 * layer + 5 for layer in codec.layers))
+        for codec in (last, pair)
+    )
+    found = SubspaceSimulation(moved, SHAPE).rewrite(keys, values, SINKS)
+    np.testing.assert_array_equal(np.array(found), np.array(expected))
 
 
 def test_bytes_and_bits(calibration: Calibration) -> None:

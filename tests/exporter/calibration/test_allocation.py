@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicache.exporter import schemas
-from minicache.exporter.calibration.allocation import allocate, bits_per_element
+from minicache.exporter.calibration.allocation import MULTIPLES, allocate, bits_per_element
 from minicache.runtime.errors import PlanError
 
 RATE = {8: 1e-4, 4: 0.0115, 2: 0.119}  # of the variance that is left: uniform quantisers, normal
@@ -24,23 +24,29 @@ def distortions(variance: np.ndarray) -> dict[int, np.ndarray]:
     blocks=st.integers(2, 10),
     decay=st.floats(0.8, 0.999),
     budget=st.floats(0.6, 8.0),
+    multiples=st.sampled_from([MULTIPLES, {8: 16, 4: 32, 2: 64}]),
 )
 def test_within_the_budget_and_no_other_layout_is_better(
-    blocks: int, decay: float, budget: float
+    blocks: int, decay: float, budget: float, multiples: dict[int, int]
 ) -> None:
     elements = 8 * blocks
     variance = decay ** np.arange(elements)
     variance /= variance.sum()
     try:
-        layout = allocate(variance, distortions(variance), budget)
+        layout = allocate(variance, distortions(variance), budget, multiples)
     except PlanError:
         assert budget * elements - 16 < 8 * 16
+        return
+    if layout.components > elements:  # none fits, but a code still has to exist
+        assert layout.bits == (2, multiples[2])
         return
     assert bits_per_element(layout.bits, elements) <= budget + 1e-6
     assert layout.components <= elements and len(layout.widths) == layout.components
     best = np.inf
     for eight, four, two in itertools.product(range(blocks + 1), repeat=3):
         if eight + four + two > blocks:
+            continue
+        if any(8 * n % multiples[w] for w, n in ((8, eight), (4, four), (2, two))):
             continue
         bits = (8, 8 * eight, 4, 8 * four, 2, 8 * two)
         if bits_per_element(bits, elements) > budget + 1e-6:

@@ -12,6 +12,7 @@ from minicache.exporter.calibration.rope_probe import (
     fit_rope,
     probe_positions,
     probe_rope,
+    share_ropes,
 )
 from minicache.exporter.calibration.rotation import (
     average_over_offsets,
@@ -88,6 +89,36 @@ def test_fixtures(name: str, pairs: int) -> None:
     else:
         assert found[0].frequencies[0] == pytest.approx(1.0, abs=1e-3)
         assert found[0].frequencies[-1] < plain(5e5, 2 * pairs)[-1] / 2  # slowed down by scaling
+
+
+def test_a_pair_that_one_layer_does_not_use_is_known_from_another() -> None:
+    """As in Gemma 3, whose key norm scales pairs of some layers to nothing, each layer others."""
+    true, other = plain(1e6, 32), plain(1e4, 32)
+    made = [make_keys(Rope("rotary", tuple(rope)), 32) for rope in (true, other, true)]
+    keys, positions = [one[0] for one in made], made[0][1]
+    noise = np.random.default_rng(2)
+    for layer, pair in ((0, 3), (2, 1)):
+        keys[layer][..., [pair, pair + 16]] = 1e-7 * noise.standard_normal((len(positions), 6, 2))
+    alone = [fit_rope(one, positions) for one in keys]
+    assert not alone[0].same_as(alone[2])
+    found = share_ropes(alone, keys, positions)
+    assert found[0] == found[2] != found[1]
+    np.testing.assert_allclose(found[0].frequencies, true, rtol=1e-4)
+    np.testing.assert_allclose(found[1].frequencies, other, rtol=1e-4)
+
+
+def test_layers_of_other_rotations_share_nothing() -> None:
+    kinds = [
+        Rope("rotary", tuple(plain(1e4, 32))),
+        Rope("rotary", tuple(plain(1.02e4, 32))),
+        Rope("rotary", tuple(plain(1e4, 16))),
+        Rope("rotary", tuple(plain(1e4, 32)), interleaved=True),
+        Rope("none"),
+    ]
+    made = [make_keys(rope, 32) for rope in kinds]
+    keys, positions = [one[0] for one in made], made[0][1]
+    alone = [fit_rope(one, positions) for one in keys]
+    assert share_ropes(alone, keys, positions) == alone
 
 
 def test_rotations_add_up_and_keep_scores() -> None:

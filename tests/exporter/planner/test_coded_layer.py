@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -22,13 +24,24 @@ def calibration(layers: tuple[list[np.ndarray], list[np.ndarray]]) -> Calibratio
     return make_calibration(*layers)
 
 
+def test_its_place_is_among_the_coded_layers(
+    calibration: Calibration, layers: tuple[list[np.ndarray], list[np.ndarray]]
+) -> None:
+    """In a model whose layers 0 to 4 keep rings, layer 5 comes first."""
+    codec = dataclasses.replace(calibration.codec((0,), HEADS, 6.0, 4.0), layers=(5,))
+    keys, values = ([np.swapaxes(layer[:TOKENS], 0, 1) for layer in rows] for rows in layers)
+    found, _ = CodedLayer(codec, 0, "key", sinks=4, window=8).rewrite(keys, values, START)
+    same = [np.array_equal(*pair) for pair in zip(keys, found, strict=True)]
+    assert same == [False, True, True]
+
+
 @pytest.mark.parametrize("kind", ["key", "value"])
 def test_only_its_own_vectors_are_replaced(
     calibration: Calibration, layers: tuple[list[np.ndarray], list[np.ndarray]], kind: str
 ) -> None:
     """By what the codec restores at these positions."""
     codec = calibration.codec((1,), HEADS, 6.0, 4.0)
-    coded = CodedLayer(codec, kind, sinks=4, window=8)
+    coded = CodedLayer(codec, 1, kind, sinks=4, window=8)
     keys, values = ([np.swapaxes(layer[:TOKENS], 0, 1) for layer in rows] for rows in layers)
     found = coded.rewrite(keys, values, START)
     for name, before, after in zip(("key", "value"), (keys, values), found, strict=True):

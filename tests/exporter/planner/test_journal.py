@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from minicache.exporter.planner.journal import Journal
+from minicache.exporter.planner.measured_loss import MeasuredLoss
 
 
 class Measurements:
@@ -58,3 +59,14 @@ def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None
     measurements = Measurements(9)
     assert measurements.run(journal) == measurements.run(journal)
     assert measurements.done == list("abcde")
+
+
+def test_a_value_that_cannot_be_read_is_measured_again(tmp_path: Path) -> None:
+    """JSON of the right syntax and the wrong shape, as an edit or another version leaves it."""
+    path = tmp_path / "journal.json"
+    good = MeasuredLoss([512, 512], [1.0, 2.0], [0.5, 0.25], [500, 490])
+    for damaged in ("5", "[]", "{}", '{"tokens": [512]}', '{"tokens": "x", "kl": []}', "null"):
+        path.write_text(f'{{"plan": {damaged}}}', encoding="utf-8")
+        found = Journal(path).get("plan", good.to_dict, MeasuredLoss.from_dict)
+        assert found == good
+        assert Journal(path).get("plan", dict, MeasuredLoss.from_dict) == good

@@ -60,6 +60,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "verify_documents": COUNTS,
     "verify_context": COUNTS,
     "overwrite": st.booleans(),
+    "no_kernels": st.booleans(),
     "quiet": st.booleans(),
 }
 OPTIONS = st.fixed_dictionaries({}, optional=VALUES).map(lambda values: ExportOptions(**values))

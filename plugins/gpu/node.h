@@ -1,0 +1,50 @@
+// What a plan knows of its node before any call.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "minicache/attributes.h"
+
+namespace minicache {
+
+// What a plan is made for, beside the node.
+struct GpuOptions {
+  int64_t multiprocessors = 108;
+  // Cached tokens that are worth a split of their own, at least.
+  int64_t split_tokens = 256;
+  // A call whose attention needs more scratch than this is cut into chunks of new tokens.
+  int64_t scratch_bytes = int64_t{64} << 20;
+};
+
+// Where the parts of a code lie, as the kernels that read or write it are told.
+struct GpuFormat {
+  int64_t counts[4];     // components of 16, 8, 4 and 2 bits
+  int64_t starts[4];     // their first bytes
+  int64_t sizes[4];      // their bytes, padding apart
+  int64_t pads[4];       // powers of two that hold a plane of each, 0: absent
+  int64_t word_pads[4];  // that hold the 16-bit words of each
+  int64_t bytes;         // per token
+  int64_t components;
+  int64_t stride;  // components rounded up to 16: of rows in scratch
+};
+
+struct GpuNode {
+  Attributes a;
+  GpuOptions options;
+  GpuFormat key;
+  GpuFormat value;
+  int64_t jobs;           // sets of kv heads that read the same key and value codes
+  int64_t heads_per_job;  // kv heads of each
+  // [Hk] kv heads by job, [jobs] their key code heads, [jobs] value code heads; then, at a multiple
+  // of 16 bytes, permutations [2, G * Hk].
+  std::vector<int32_t> table;
+
+  int64_t heads_per_kv() const { return a.heads / a.kv_heads; }
+  // Whether keys meet codes turned back by the offset of their segment.
+  bool framed() const { return a.has_decoder && a.segment_length > 0; }
+  // Index of the permutations in the table.
+  int64_t permutations() const { return (a.kv_heads + 2 * jobs + 3) / 4 * 4; }
+};
+
+}  // namespace minicache

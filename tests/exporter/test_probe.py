@@ -1,0 +1,40 @@
+"""Parts of a graph that are run to learn what they do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from minicache.exporter.io import load_model
+from minicache.exporter.probe import evaluate
+
+WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize("data", ["model.onnx.data", "weights/all.bin"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_weights_are_found_wherever_they_lie(tmp_path: Path, data: str, linked: bool) -> None:
+    """In a folder below the model's, or in a file with another name somewhere else."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weight"], ["y"])],
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [numpy_helper.from_array(WEIGHT, "weight")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    (tmp_path / data).parent.mkdir(exist_ok=True)
+    onnx.save_model(
+        model, tmp_path / "model.onnx", save_as_external_data=True, location=data, size_threshold=0
+    )
+    if linked:
+        os.link(tmp_path / data, tmp_path / "second-name")
+    loaded = load_model(tmp_path / "model.onnx")
+    x = np.ones((2, 3), np.float32)
+    (found,) = evaluate(loaded, [loaded.graph.outputs[0]], {loaded.graph.inputs[0]: x})
+    np.testing.assert_array_equal(found, x @ WEIGHT)

@@ -1,0 +1,179 @@
+"""What the plan refuses, how it cuts a call, and in which order it launches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from minicache.exporter import schemas
+from minicache.plugins.gpu_plan import GpuPlan, PlacedTensor, gpu_plan
+from minicache.plugins.triton.signatures import SIGNATURES
+from minicache.plugins.triton.variant import parse_key
+from minicache.runtime.errors import UnsupportedModelError
+from tests.helpers import make_attributes
+from tests.plugins.subspace_text import subspace_attributes
+
+pytestmark = pytest.mark.usefixtures("ort_library")
+
+LARGE: dict[str, Any] = {
+    "head_size": 128, "num_heads": 32, "kv_num_heads": 8, "segment_length": 1024,
+    "key_bits": (8, 16, 4, 64), "value_bits": (4, 64, 2, 64), "window": 128, "ring_slots": 256,
+}  # fmt: skip
+
+
+def plan_of(
+    attributes: dict[str, Any],
+    *,
+    batch: int = 1,
+    tokens: int = 1,
+    capacity: int = 32768,
+    retained: int = 0,
+    types: dict[str, str] | None = None,
+    address: int = 256,
+    **options: int,
+) -> GpuPlan:
+    """The plan of the writer of a group, at made-up addresses."""
+    full = {**attributes, "group_slot": attributes["group_size"] - 1}
+    chosen = {"T": "float16", "exact": "float16", "retained": "float16"} | (types or {})
+    kinds = {state.name: state.dtype for state in schemas.STATES}
+    fixed = {"int8": "int8", "fp16": "float16", "int32": "int32", "fp32": "float32"}
+    heads, kv_heads, size = (full[n] for n in ("num_heads", "kv_num_heads", "head_size"))
+    joint = full["group_size"] * kv_heads // full["code_heads"] * size
+    tensors = {}
+    for name in (*schemas.input_names(full), "attention"):
+        kind, _, part = name.partition("_")
+        count = sum(full[f"{kind}_bits"][1::2]) if part in ("decoder", "encoder", "step") else 0
+        shapes = {
+            "decoder": (kv_heads, count, size),
+            "encoder": (full["code_heads"], count, joint),
+            "step": (full["code_heads"], count),
+        }
+        if kind == "past" and part != "lengths":
+            group = chosen.get(part.partition("_")[0], chosen["exact"])
+            shape = schemas.state_shape(part, full, batch, capacity, retained)
+            tensors[name] = PlacedTensor(fixed.get(kinds[part], group), shape, address)
+        elif name in ("past_lengths", "total_lengths"):
+            tensors[name] = PlacedTensor("int32", (batch,), address)
+        elif name == "rope_frequencies":
+            tensors[name] = PlacedTensor("float32", (size // 2,), address)
+        elif part in shapes:
+            dtype = "float32" if part == "step" else "float16"
+            tensors[name] = PlacedTensor(dtype, shapes[part], address)
+        else:
+            width = heads * size if name in ("query", "attention") else kv_heads * size
+            tensors[name] = PlacedTensor(chosen["T"], (batch, tokens, width), address)
+    return gpu_plan(full, tensors, table=256, scratch=256, options=options)
+
+
+def arguments(plan: GpuPlan, kernel: str) -> list[dict[str, Any]]:
+    """The arguments of all launches of a kernel by name."""
+    names = [argument.name for argument in SIGNATURES[kernel].arguments]
+    return [
+        dict(zip(names, (value for _, value in launch.arguments), strict=True))
+        for launch in plan.launches
+        if launch.key.startswith(f"{kernel}|")
+    ]
+
+
+SLERP = {"mode": "slerp", "window": 4, "ring_slots": 8}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "options", "words"),
+    [
+        (make_attributes(**SLERP, code_layout="tile"), {}, "code_layout is 'tile'"),
+        (subspace_attributes(segment_length=40), {}, "segment_length is 40"),
+        (make_attributes(), {"types": {"T": "float32"}}, "the model is of type float"),
+        (make_attributes(**SLERP), {"types": {"exact": "float32"}}, "past_exact_key' has type"),
+        (make_attributes(**SLERP, retention="minmax"), {"types": {"retained": "bfloat16"}},
+         "past_retained_key' has type bfloat16"),
+        (make_attributes(**SLERP), {"capacity": 1 << 28}, "capacity is 268435456"),
+    ],
+)  # fmt: skip
+def test_refusals(attributes: dict[str, Any], options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=words):
+        plan_of(attributes, **{"capacity": 64, **options})
+
+
+def test_heads_that_share_codes_share_a_job() -> None:
+    """[Hk] heads by job, [jobs] key code heads, [jobs] value code heads, padding, permutations."""
+    orders = {
+        "key_head_permutation": (2, 0, 3, 1),
+        "value_head_permutation": (0, 2, 1, 3),
+    }
+    shared = subspace_attributes(num_heads=4, kv_num_heads=4, code_heads=2, **orders)
+    # Key code heads hold the heads {0, 2} and {1, 3}, so do those of values.
+    table = plan_of(shared, capacity=64).table
+    assert table == [0, 2, 1, 3, 0, 1, 0, 1, *(2, 0, 3, 1), *(0, 2, 1, 3)]
+    orders["value_head_permutation"] = (0, 1, 2, 3)
+    apart = subspace_attributes(num_heads=4, kv_num_heads=4, code_heads=2, **orders)
+    table = plan_of(apart, capacity=64).table
+    assert table == [0, 2, 1, 3, 0, 0, 1, 1, 0, 1, 0, 1, *(2, 0, 3, 1), *(0, 1, 2, 3)]
+    assert len(plan_of(make_attributes(), capacity=64).table) == 4 + 2
+
+
+def test_decode_is_split_so_that_all_processors_work() -> None:
+    attributes = subspace_attributes(**LARGE)
+    (one,) = arguments(plan_of(attributes, multiprocessors=132), "attend_codes")
+    assert one["splits"] == 33 and one["jobs"] == 8  # two programs for each processor
+    (many,) = arguments(plan_of(attributes, batch=64), "attend_codes")
+    assert many["splits"] == 1
+    (short,) = arguments(plan_of(attributes, capacity=1024), "attend_codes")
+    assert short["splits"] == 4  # of 256 tokens at least
+    exact = make_attributes(**{n: LARGE[n] for n in ("head_size", "num_heads", "kv_num_heads")})
+    (launch,) = arguments(plan_of(exact), "attend_exact")
+    assert launch["exact_splits"] == launch["parts"] == 27
+
+
+def test_scratch_is_bounded_by_chunks_of_new_tokens() -> None:
+    plan = plan_of(subspace_attributes(**LARGE), tokens=2048)
+    assert plan.scratch <= (64 << 20) + 4096
+    calls = arguments(plan, "finish")
+    assert len(calls) > 1
+    assert [call["first"] for call in calls[1:]] == [
+        call["first"] + call["count"] for call in calls[:-1]
+    ]
+    assert calls[0]["first"] == 0 and calls[-1]["first"] + calls[-1]["count"] == 2048
+    for kernel in ("project", "attend_codes", "attend_exact"):
+        assert len(arguments(plan, kernel)) == len(calls)
+
+
+def test_reads_of_the_state_come_before_writes() -> None:
+    attributes = make_attributes(**SLERP, retention="budget", group_size=9)
+    plan = plan_of(attributes, capacity=64, retained=8)
+    assert [launch.key.partition("|")[0] for launch in plan.launches] == [
+        "active", "project", "attend_codes", "attend_exact", "finish",
+        "gather", "gather", "encode", "encode",
+        "retain", "retain_store", "retain_store", "mark", "store", "store",
+    ]  # fmt: skip
+    kinds = {"first_layer": [0, 8]}
+    for kernel in ("gather", "retain_store", "store"):
+        assert [x["first_layer"] for x in arguments(plan, kernel)] == kinds["first_layer"]
+
+
+def test_calls_without_tokens_launch_nothing() -> None:
+    names = {
+        launch.key.partition("|")[0]
+        for launch in plan_of(make_attributes(**SLERP), tokens=0, capacity=64).launches
+    }
+    assert names == set()
+
+
+def test_what_is_not_aligned_takes_kernels_that_count_on_nothing() -> None:
+    """Rows of 40 bytes, and tensors at odd places."""
+    narrow = make_attributes(**SLERP, head_size=80, key_bits=4)
+    hints = {
+        launch.key.partition("|")[0]: parse_key(launch.key).hinted
+        for launch in plan_of(narrow, capacity=64).launches
+    }
+    assert not hints["attend_codes"] and hints["attend_exact"] and hints["store"]
+    odd = plan_of(make_attributes(), capacity=64, address=260)
+    assert not any(parse_key(launch.key).hinted for launch in odd.launches)
+
+
+def test_blocks_of_codes_lie_in_one_segment() -> None:
+    for length, block in ((1024, 64), (96, 32), (48, 16), (0, 64)):
+        plan = plan_of(subspace_attributes(segment_length=length), capacity=96)
+        keys = [launch.key for launch in plan.launches if launch.key.startswith("attend_codes|")]
+        assert all(dict(parse_key(key).constants)["BLOCK_N"] == block for key in keys)

@@ -1,0 +1,118 @@
+"""Small walks that find faults of the kernels; see ``seeded_faults``.
+
+Each compares with the reference, and raises AssertionError where kernels differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.helpers import Text, make_attributes, make_text
+from tests.plugins.subspace_text import make_tables, subspace_attributes
+from tests.plugins.triton.attend_walk import compare_walk
+from tests.plugins.triton.encode_walk import EncodeWalk
+
+SMALL: dict[str, Any] = {"window": 5, "sinks": 3, "ring_slots": 9, "segment_length": 16}
+ORDERS = {"key_head_permutation": (0, 1, 1, 0), "value_head_permutation": (1, 0, 0, 1)}
+TWO_HEADS: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 2}
+
+
+def even_text(attributes: dict[str, Any], tokens: int, **given: Any) -> Text:
+    """A text whose queries are short, so that every token that is visible has some weight."""
+    text = make_text(attributes, tokens, dtype=np.float16, **given)
+    text.query *= np.float16(0.2)
+    return text
+
+
+def exact() -> None:
+    """Several tiles in two splits, then new tokens that see each other."""
+    attributes = make_attributes()
+    text = even_text(attributes, 72, batch=2)
+    compare_walk(attributes, text, [((0, 0), (70, 20)), ((70, 20), (2, 1))], capacity=80, skip=1)
+
+
+def sliding() -> None:
+    """A ring of slots."""
+    attributes = make_attributes(local_window_size=20, ring_slots=30)
+    text = even_text(attributes, 48)
+    compare_walk(attributes, text, [((0,), (44,)), ((44,), (4,))], capacity=48, skip=1)
+
+
+def subspace() -> None:
+    """Three segments; two heads whose value codes are not those of their key codes."""
+    variant = SMALL | TWO_HEADS | ORDERS | {"code_heads": 2, "group_size": 2}
+    bits = {"key_bits": (8, 16, 4, 16), "value_bits": (4, 32)}
+    attributes = subspace_attributes(**variant | bits)
+    tables = make_tables(attributes, dtype=np.float16)
+    text = even_text(attributes, 96)
+    calls = [((0,), (92,)), ((92,), (1,))]
+    compare_walk(attributes, text, calls, tables=tables, capacity=96, skip=1, layers=[1])
+
+
+def retained() -> None:
+    """Marked codes, and each layer's own magnitudes."""
+    policy = {"mode": "slerp", "retention": "threshold", "retention_threshold": 0.7}
+    attributes = make_attributes(**SMALL | policy | {"segment_length": 0})
+    text = even_text(attributes, 48)
+    calls = [((0,), (44,)), ((44,), (1,))]
+    compare_walk(attributes, text, calls, capacity=48, retained=12, skip=1, layers=[1])
+
+
+def codes() -> None:
+    """Merged directions of 4 and 16 bits, heads matched, and lengths beyond fp16."""
+    variant = SMALL | TWO_HEADS | ORDERS | {"segment_length": 0, "mode": "slerp"}
+    attributes = make_attributes(**variant | {"key_bits": 4, "value_bits": 16})
+    text = make_text(attributes, 24, dtype=np.float16)
+    for array in (text.key, text.value):
+        array[:, :, 6] = np.sign(array[:, :, 6]) * np.float16(60000)
+    encode(attributes, text, [((0,), (16,)), ((16,), (3,))])
+
+
+def joint() -> None:
+    """Components of 8, 4 and 2 bits, some beyond their grids, in two segments."""
+    attributes = subspace_attributes(**SMALL | {"group_size": 2, "segment_length": 8})
+    text = make_text(attributes, 24, dtype=np.float16)
+    encode(attributes, text, [((0,), (16,)), ((16,), (1,))], make_tables(attributes))
+
+
+def retention() -> None:
+    """Going back, and on with another text."""
+    policy = {"retention": "threshold", "retention_threshold": 0.75}
+    retain(policy, [(0, 0, 24), (0, 24, 4), (1, 22, 1), (1, 23, 6)], [0.5, 0.5])
+
+
+def eviction() -> None:
+    """Tokens that are less alike throw others out of the side buffer: their marks go."""
+    retain({"retention": "budget"}, [(0, 0, 20), (1, 20, 8)], [0.1, 2.0])
+
+
+def retain(policy: dict[str, Any], calls: Any, noises: list[float]) -> None:
+    """Compares the state after calls, each with tokens of one of several texts."""
+    attributes = make_attributes(
+        mode="slerp", window=2, sinks=3, ring_slots=8, head_size=8, **policy
+    )
+    texts = [
+        make_text(attributes, 36, dtype=np.float16, seed=seed, noise=noise)
+        for seed, noise in enumerate(noises)
+    ]
+    walk = EncodeWalk(attributes, batch=1, retained=4)
+    for text, past, new in calls:
+        walk.step(texts[text].call([past], [new]))
+    walk.finish()
+
+
+def encode(attributes: dict[str, Any], text: Any, calls: Any, tables: Any = ()) -> None:
+    """Compares the state after every call."""
+    walk = EncodeWalk(attributes, batch=1, tables=tables)
+    for past, new in calls:
+        walk.step(text.call(past, new))
+    walk.finish()
+
+
+CASES: dict[str, Callable[[], None]] = {
+    case.__name__: case
+    for case in (exact, sliding, subspace, retained, codes, joint, retention, eviction)
+}

@@ -1,0 +1,86 @@
+"""Stands in for ONNX Runtime on CUDA: values on the device have memory of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from minicache.runtime.ort import CUDA
+from tests.runtime.reference_graph import ReferenceBinding, ReferenceGraph
+
+
+class DeviceValue:
+    """What ``runtime.device_binding`` needs of an OrtValue on a device.
+
+    Attributes:
+        uploads: arrays that were copied to it.
+    """
+
+    def __init__(self, shape: Sequence[int], kind: Any, device: str, number: int) -> None:
+        assert (device, number) == ("cuda", 0)
+        # What an allocator leaves behind.
+        self._array = np.empty(tuple(shape), kind)
+        self._array.view(np.uint8)[...] = 0x7F
+        self.uploads = 0
+
+    def update_inplace(self, array: np.ndarray) -> None:
+        assert array.shape == self._array.shape and array.dtype == self._array.dtype
+        self._array[...] = array
+        self.uploads += 1
+
+    def numpy(self) -> np.ndarray:
+        return self._array.copy()
+
+    def data_ptr(self) -> int:
+        return int(self._array.ctypes.data)
+
+
+class DeviceGraph(ReferenceGraph):
+    """A graph that only takes values on the device.
+
+    Attributes:
+        recordings: of each run, which recording it was; -1: none.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        threads: int | None,
+        providers: Sequence[str],
+        kernels: Path | None = None,
+    ) -> None:
+        super().__init__(path, threads, providers)
+        assert providers[0] == CUDA and kernels is not None
+        self.recordings: list[str] = []
+        self.bindings = 0
+
+    def get_providers(self) -> list[str]:
+        return [CUDA, "CPUExecutionProvider"]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {CUDA: {"enable_cuda_graph": "1"}}
+
+    def io_binding(self) -> ReferenceBinding:
+        self.bindings += 1
+        return ReferenceBinding()
+
+    def run_with_iobinding(self, binding: ReferenceBinding, options: Any = None) -> None:
+        for value in (*binding.inputs.values(), *binding.outputs.values()):
+            assert isinstance(value, DeviceValue)
+        self.recordings.append(options.get_run_config_entry("gpu_graph_id"))
+        super().run_with_iobinding(binding)
+
+
+def fake_onnxruntime() -> SimpleNamespace:
+    """A module with what the runtime uses on a device."""
+    return SimpleNamespace(
+        __version__=onnxruntime.__version__,
+        OrtValue=SimpleNamespace(ortvalue_from_shape_and_type=DeviceValue),
+        RunOptions=onnxruntime.RunOptions,
+        get_available_providers=lambda: [CUDA, "CPUExecutionProvider"],
+    )
