@@ -101,6 +101,7 @@ void Chunk::AttendCodes() const {
   const GpuNode& node = c_.node;
   const int64_t rows = count_ * node.heads_per_job * node.heads_per_kv();
   const bool own = a_.magnitude_count > 1;
+  const CodeBlocks blocks = node.code_blocks(rows);
   LaunchBuilder launch("attend_codes");
   launch.Type("T", c_.model());
   const char* const keys[] = {"K16", "K8", "K4", "K2"};
@@ -110,8 +111,8 @@ void Chunk::AttendCodes() const {
   launch.Constant("HAS_BIAS", a_.has_bias)
       .Constant("HAS_SOFTCAP", a_.softcap > 0)
       .Constant("MARKS", RetainsOf(a_))
-      .Constant("BLOCK_M", CodesBlockM(rows))
-      .Constant("BLOCK_N", CodeBlockN(node.framed() ? a_.segment_length : 0))
+      .Constant("BLOCK_M", blocks.m)
+      .Constant("BLOCK_N", blocks.n)
       .Pointer(c_.at(c_.layout.projected))
       .Pointer(c_.at(c_.layout.offset))
       .Pointer(c_.data(TensorId::kKeyCode))
@@ -146,8 +147,7 @@ void Chunk::AttendCodes() const {
   AddFormat(node.key, &launch);
   AddFormat(node.value, &launch);
   launch.HintedInt(node.key.stride).HintedInt(node.value.stride).Float(a_.softcap);
-  launch.Finish(CeilDiv(rows, CodesBlockM(rows)), c_.layout.splits, c_.shape.batch * node.jobs,
-                launches_);
+  launch.Finish(CeilDiv(rows, blocks.m), c_.layout.splits, c_.shape.batch * node.jobs, launches_);
 }
 
 void Chunk::AttendExact() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "gpu/tuning.h"
 #include "minicache/attributes.h"
 
 namespace minicache {
@@ -27,6 +28,15 @@ struct GpuFormat {
   int64_t bytes;         // per token
   int64_t components;
   int64_t stride;  // components rounded up to 16: of rows in scratch
+
+  int64_t columns() const {
+    return word_pads[0] + 2 * word_pads[1] + 4 * word_pads[2] + 8 * word_pads[3];
+  }
+  int64_t widths() const {
+    int64_t found = 0;
+    for (const int64_t pad : word_pads) found += pad > 0 ? 1 : 0;
+    return found;
+  }
 };
 
 struct GpuNode {
@@ -43,6 +53,11 @@ struct GpuNode {
   int64_t heads_per_kv() const { return a.heads / a.kv_heads; }
   // Whether keys meet codes turned back by the offset of their segment.
   bool framed() const { return a.has_decoder && a.segment_length > 0; }
+  CodeBlocks code_blocks(int64_t rows) const {
+    CodeTile tile = {0, key.widths() > 1 || value.widths() > 1, a.has_bias || a.softcap > 0};
+    tile.columns = key.columns() + value.columns();
+    return CodeBlocksOf(tile, rows, framed() ? a.segment_length : 0);
+  }
   // Index of the permutations in the table.
   int64_t permutations() const { return (a.kv_heads + 2 * jobs + 3) / 4 * 4; }
 };

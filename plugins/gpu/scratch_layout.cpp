@@ -50,7 +50,7 @@ void ScratchLayout::ChooseSplits(const GpuNode& node, const CallShape& shape) {
   const int64_t rows = shape.new_tokens * node.heads_per_kv();
   if (a.coded()) {
     const int64_t tiles =
-        CeilDiv(rows * node.heads_per_job, CodesBlockM(rows * node.heads_per_job));
+        CeilDiv(rows * node.heads_per_job, node.code_blocks(rows * node.heads_per_job).m);
     splits = SplitsOf(node.options, shape.batch * node.jobs * tiles, shape.capacity);
   }
   const int64_t local = a.local_window > 0 ? a.local_window : shape.slots;

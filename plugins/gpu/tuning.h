@@ -10,13 +10,25 @@ namespace minicache {
 // fit into registers.
 constexpr int64_t kProjectBlockM = 16;
 constexpr int64_t kFinishBlockM = 16;
-inline int64_t CodesBlockM(int64_t rows) { return rows <= 16 ? 16 : 32; }
 inline int64_t ExactBlockM(int64_t rows) { return rows <= 16 ? 16 : 32; }
 
-// Coded tokens of a tile: they lie in one segment. 0: no segments.
-inline int64_t CodeBlockN(int64_t segment_length) {
-  if (segment_length % 64 == 0) return 64;
-  return segment_length % 32 == 0 ? 32 : 16;
+// What a program of attend_codes holds: components of keys and values, each width padded to a power
+// of two of 16-bit words.
+struct CodeTile {
+  int64_t columns;
+  bool mixed;    // several widths in one code
+  bool adjusts;  // scores get a bias or a softcap
+};
+struct CodeBlocks {
+  int64_t m;  // rows of a program
+  int64_t n;  // coded tokens of a tile: they lie in one segment
+};
+inline CodeBlocks CodeBlocksOf(const CodeTile& tile, int64_t rows, int64_t segment_length) {
+  const bool many = tile.columns > 1024;
+  const bool few_rows = rows <= 16 || many || (tile.mixed && tile.adjusts);
+  int64_t n = many && tile.adjusts ? 16 : many || tile.mixed ? 32 : 64;
+  while (segment_length % n != 0) n /= 2;  // 16 divides it: the plan sees to that
+  return {few_rows ? 16 : 32, n};
 }
 
 constexpr int64_t kExactBlockN = 64;

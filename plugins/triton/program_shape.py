@@ -23,6 +23,7 @@ _SHAPES = {
     "quantise_joint": ProgramShape(1, 1),
     "mark": ProgramShape(2, 1),
 }
+_WIDTHS = (16, 8, 4, 2)
 _ATTENTION = ("project", "attend_codes", "attend_exact", "finish")
 _PRODUCTS = ("project_joint", "align")  # pipelined where they take many tokens (DOT)
 
@@ -30,8 +31,11 @@ _PRODUCTS = ("project_joint", "align")  # pipelined where they take many tokens 
 def program_shape(kernel: str, constants: Mapping[str, int]) -> ProgramShape:
     """The shape of a kernel's programs, given its compile-time values."""
     if kernel in _ATTENTION:
-        needs_more = _is_mixed(constants) if kernel == "attend_codes" else _adjusts(constants)
-        return ProgramShape(8 if constants["BLOCK_M"] > 16 and needs_more else 4, 2)
+        if kernel == "attend_codes":
+            many = _needs_more_registers(constants)
+        else:
+            many = constants["BLOCK_M"] > 16 and _adjusts(constants)
+        return ProgramShape(8 if many else 4, 2)
     if kernel in _PRODUCTS:
         return ProgramShape(4, 2 if constants["DOT"] else 1)
     return _SHAPES.get(kernel, ProgramShape(4, 1))
@@ -42,7 +46,11 @@ def _adjusts(constants: Mapping[str, int]) -> bool:
     return constants.get("HAS_BIAS", 0) > 0 or constants.get("HAS_SOFTCAP", 0) > 0
 
 
-def _is_mixed(constants: Mapping[str, int]) -> bool:
-    """Whether a code has components of several widths: more tiles than 4 warps have registers."""
-    widths = ("16", "8", "4", "2")
-    return any(sum(constants[f"{kind}{w}"] > 0 for w in widths) > 1 for kind in "KV")
+def _needs_more_registers(constants: Mapping[str, int]) -> bool:
+    """Whether a tile of codes is more than 4 warps hold, as compiling showed."""
+    mixed = any(sum(constants[f"{kind}{w}"] > 0 for w in _WIDTHS) > 1 for kind in "KV")
+    # Components of keys and values; pads count words of 16 bits.
+    columns = sum(16 // w * constants[f"{kind}{w}"] for kind in "KV" for w in _WIDTHS)
+    if mixed:
+        return constants["BLOCK_M"] > 16 or columns > 832 or _adjusts(constants)
+    return columns >= 512

@@ -14,6 +14,7 @@ from minicache.plugins.triton.variant import Variant
 
 MODEL_TYPES = ("float16", "bfloat16")
 HEAD_SIZES = (64, 128)
+LARGE = (8, 128, 4, 512, 2, 512)
 
 
 def standard_variants(
@@ -41,7 +42,7 @@ def standard_nodes(size: int) -> Iterator[dict[str, Any]]:
     """
     heads = {"num_heads": 8, "kv_num_heads": 2, "head_size": size}
     writer = heads | {"group_size": 2, "group_slot": 1}
-    mixed = (8, size // 4, 4, size // 2, 2, 64)  # segments of 16 bytes and more
+    mixed = (8, size // 2, 4, size, 2, 64)  # segments of 16 bytes and more
     decoded = {"has_decoder": 1, "segment_length": 128}
     nodes: tuple[dict[str, Any], ...] = (
         heads,
@@ -59,6 +60,10 @@ def standard_nodes(size: int) -> Iterator[dict[str, Any]]:
         | {"mode": "subspace", "key_bits": (8, size), "value_bits": (4, size), "code_heads": 1}
         | decoded
         | {"rotary_interleaved": 1},
+        # A group of several layers with joint heads: the largest codes that plans are made of.
+        writer
+        | {"mode": "subspace", "key_bits": LARGE, "value_bits": LARGE, "code_heads": 1}
+        | decoded,
     )
     for node in nodes:
         yield attributes_with_defaults(node)

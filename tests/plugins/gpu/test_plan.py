@@ -172,8 +172,25 @@ def test_what_is_not_aligned_takes_kernels_that_count_on_nothing() -> None:
     assert not any(parse_key(launch.key).hinted for launch in odd.launches)
 
 
-def test_blocks_of_codes_lie_in_one_segment() -> None:
-    for length, block in ((1024, 64), (96, 32), (48, 16), (0, 64)):
-        plan = plan_of(subspace_attributes(segment_length=length), capacity=96)
+@pytest.mark.parametrize(
+    ("bits", "blocks"),
+    [((8, 64), (64, 32, 16, 64)), ((8, 16, 4, 32, 2, 64), (32, 32, 16, 32))],
+    ids=["one width", "mixed"],
+)
+def test_blocks_of_codes_lie_in_one_segment(bits: tuple[int, ...], blocks: tuple[int, ...]) -> None:
+    for length, block in zip((1024, 96, 48, 0), blocks, strict=True):
+        attributes = subspace_attributes(segment_length=length, key_bits=bits, value_bits=bits)
+        plan = plan_of(attributes, capacity=96)
         keys = [launch.key for launch in plan.launches if launch.key.startswith("attend_codes|")]
         assert all(dict(parse_key(key).constants)["BLOCK_N"] == block for key in keys)
+
+
+def test_large_codes_take_few_rows_at_once() -> None:
+    """More columns than a program's registers hold for 32 rows."""
+    joint = (8, 128, 4, 512, 2, 512)
+    attributes = subspace_attributes(
+        group_size=6, head_size=64, key_bits=joint, value_bits=joint, segment_length=1024
+    )
+    plan = plan_of(attributes, tokens=96, capacity=96)
+    keys = [launch.key for launch in plan.launches if launch.key.startswith("attend_codes|")]
+    assert {dict(parse_key(key).constants)["BLOCK_M"] for key in keys} == {16}
