@@ -234,8 +234,9 @@ def test_brackets_in_a_path_are_no_markup(tmp_path: Path) -> None:
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     script = (
         "import signal, sys, time; from minicache.exporter import cli, pipeline\n"
-        # A shell without job control starts background jobs with SIGINT ignored.
+        # A shell without job control starts background jobs with SIGINT ignored, nohup with SIGHUP.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "pipeline.check_parity = lambda *_: (print('now', flush=True), time.sleep(60))\n"
         "sys.exit(cli.main(sys.argv[1:]))"
     )
