@@ -15,6 +15,9 @@ from minicache.runtime.errors import MissingDependencyError
 # other on cores that other workers use take ten times as long as one.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Before any test module imports Triton: it reads this once, for its own functions as for ours.
+os.environ["TRITON_INTERPRET"] = "1"
+
 # The same examples on every machine: a red run can be repeated.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("suite")
