@@ -10,6 +10,7 @@ import numpy as np
 
 from minicache.runtime.corpus import read_text
 from minicache.runtime.errors import TextError
+from minicache.runtime.pieces import cut_pieces
 from minicache.runtime.tokenizer import TextTokenizer
 
 SEPARATOR = "\f"
@@ -53,18 +54,17 @@ def pick_documents(text: str, tokenizer: TextTokenizer, tokens: int, count: int)
 
 def _pieces(text: str, tokenizer: TextTokenizer, tokens: int) -> Iterator[list[int]]:
     units = join_short(text, CHARACTERS_PER_TOKEN * tokens)
-    known: dict[int, list[int]] = {}  # only what is picked is tokenized
+    known: dict[int, Documents] = {}  # only what is picked is tokenized
     order = np.random.default_rng(0).permutation(len(units)).tolist()
-    start = 0
+    rank = 0
     while order:
-        order = [i for i in order if i not in known or len(known[i]) >= start + tokens]
+        order = [i for i in order if i not in known or rank < len(known[i])]
         for index in order:
             if index not in known:
-                known[index] = tokenizer.encode(units[index])
-            piece = known[index][start : start + tokens]
-            if len(piece) == tokens:
-                yield piece
-        start += tokens
+                found = cut_pieces(tokenizer.encode(units[index]), tokens, tokenizer.prefix)
+                known[index] = [piece for piece in found if len(piece) == tokens]
+            yield from known[index][rank : rank + 1]
+        rank += 1
 
 
 def join_short(text: str, characters: int) -> list[str]:

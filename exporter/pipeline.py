@@ -120,7 +120,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
                 choice = plan_subspace(folder, options, texts.split)
                 plan, tables = choice.plan, choice.codecs
             elif options.align:
-                aligned = align_plan(folder, options, texts.split.calibration, plan)
+                aligned = align_plan(folder, options, texts.split, plan)
                 tables = aligned.alignments
             # The exact form is needed up to here; now the plan's takes its place.
             rivals = measure_rivals(folder, texts, quiet=options.quiet)

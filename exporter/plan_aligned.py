@@ -16,7 +16,7 @@ from minicache.exporter.plan import Plan
 from minicache.exporter.profiling.depth_similarity import depth_similarity, mean_cosine
 from minicache.exporter.reporting.number_text import plain
 from minicache.exporter.stored_calibration import stored_calibration
-from minicache.runtime.text_split import Documents
+from minicache.runtime.text_split import TextSplit
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class AlignedChoice:
 
 
 def align_plan(
-    exact_folder: Path, options: ExportOptions, documents: Documents, plan: Plan
+    exact_folder: Path, options: ExportOptions, split: TextSplit, plan: Plan
 ) -> AlignedChoice:
     """Calibrates, and aligns the groups of a plan that ask for it.
 
     Args:
         exact_folder: an exact export of the model.
         options: of the export.
-        documents: to calibrate on.
+        split: its calibration part is read.
         plan: of the paper mode.
 
     Raises:
@@ -56,9 +56,7 @@ def align_plan(
     """
     largest = max(len(group.layers) for group in plan.groups)
     store = CalibrationStore(options.cache or default_store())
-    _, calibration = stored_calibration(
-        exact_folder, options, documents, largest, plan.sinks, store
-    )
+    _, calibration = stored_calibration(exact_folder, options, split, largest, plan.sinks, store)
     alignments = {
         group.layers[0]: calibration.alignment(group.layers) for group in plan.groups if group.align
     }

@@ -86,9 +86,11 @@ def split_text(folder: Path, options: ExportOptions, capacity: int, vocab_size: 
     tokenizer = TextTokenizer(folder)
     documents = read_documents(options.calibration, tokenizer, vocab_size)
     elsewhere = options.verify_text is not None
-    split = split_documents(documents, min(PIECE, capacity), verify_elsewhere=elsewhere)
+    split = split_documents(
+        documents, min(PIECE, capacity), verify_elsewhere=elsewhere, prefix=tokenizer.prefix
+    )
     length = min(SEGMENT_LENGTH, capacity)
-    read = choose_documents(split.calibration, options.calibration_tokens, length)
+    read = choose_documents(split.calibration, options.calibration_tokens, length, split.prefix)
     check_length(sum(map(len, read)))  # the calibration would tell it too, but late
     return split
 
@@ -114,9 +116,7 @@ def plan_subspace(exact_folder: Path, options: ExportOptions, split: TextSplit) 
     sizes = [len(group.layers) for group in given.groups] if given else [goal.max_group_size]
     store = CalibrationStore(options.cache or default_store())
     sinks = given.sinks if given else options.sinks
-    key, calibration = stored_calibration(
-        exact_folder, options, split.calibration, max(sizes), sinks, store
-    )
+    key, calibration = stored_calibration(exact_folder, options, split, max(sizes), sinks, store)
     calibration.multiples = multiples = find_target(options.target).multiples
     if given is not None:
         if given.sensitivities:

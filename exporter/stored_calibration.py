@@ -11,7 +11,7 @@ from minicache.exporter.calibration.calibration import Calibration
 from minicache.exporter.calibration.store import CalibrationStore, fingerprint
 from minicache.exporter.options import ExportOptions
 from minicache.runtime.manifest import Manifest
-from minicache.runtime.text_split import Documents
+from minicache.runtime.text_split import TextSplit
 
 SEGMENT_LENGTH = DEFAULT_SEGMENT
 
@@ -19,7 +19,7 @@ SEGMENT_LENGTH = DEFAULT_SEGMENT
 def stored_calibration(
     exact_folder: Path,
     options: ExportOptions,
-    documents: Documents,
+    split: TextSplit,
     largest_group: int,
     sinks: int,
     store: CalibrationStore,
@@ -29,7 +29,7 @@ def stored_calibration(
     Args:
         exact_folder: an exact export of the model.
         options: of the export.
-        documents: to calibrate on.
+        split: its calibration part is read.
         largest_group: layers of the largest group that will be made.
         sinks: first tokens N of a document that stay exact.
         store: where calibrations are kept.
@@ -49,6 +49,9 @@ def stored_calibration(
         "max_group_size": max(largest_group, DEFAULT_GROUP),
         "sinks": sinks,
     }
+    if split.prefix:  # the keys of models without one stay what they were
+        settings["prefix"] = list(split.prefix)
+    documents = split.calibration
     key = fingerprint(exact_folder, documents, sorted(settings.items()))
     calibration = store.load(key)
     # Earlier versions calibrated layers of sliding-window attention as well.

@@ -6,6 +6,7 @@ import importlib.resources
 from pathlib import Path
 
 from minicache.runtime.errors import PackageError, TextError
+from minicache.runtime.pieces import cut_pieces
 from minicache.runtime.tokenizer import TextTokenizer
 
 DEFAULT_TEXT = ("data", "default_text.txt")
@@ -73,8 +74,8 @@ def cut_documents(
     found = tokenizer.encode_documents(text)
     if len(found) == 1:
         whole = found[0]
-        starts = range(0, len(whole) - context + 1, context)
-        documents = [whole[start : start + context] for start in starts]
+        pieces = cut_pieces(whole, context, tokenizer.prefix)
+        documents = [piece for piece in pieces if len(piece) == context]
     else:
         documents = [ids[:context] for ids in found if len(ids) >= context]
     if not documents:

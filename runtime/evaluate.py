@@ -136,7 +136,8 @@ def _read_documents(session: Session, text: Path | None, context: int) -> list[l
         return cut_documents(read_text(text), tokenizer, context, manifest.vocab_size)
     built_in = read_documents(None, tokenizer, manifest.vocab_size)
     piece = min(PIECE, manifest.max_sequence_length)
-    return judging_documents(split_documents(built_in, piece, verify_elsewhere=False), context)
+    split = split_documents(built_in, piece, verify_elsewhere=False, prefix=tokenizer.prefix)
+    return judging_documents(split, context)
 
 
 def default_prefill(context: int) -> int:

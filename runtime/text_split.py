@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minicache.runtime.errors import TextError
+from minicache.runtime.pieces import cut_pieces
 
 Documents = list[list[int]]
 
@@ -24,15 +25,21 @@ class TextSplit:
         calibration: half of the text; three quarters when the judging text is another.
         planning: pieces of equal length of another quarter.
         verification: whole documents of the last quarter; empty when the text is another.
+        prefix: what the tokenizer puts before every text; so do pieces of documents begin.
     """
 
     calibration: Documents
     planning: Documents
     verification: Documents
+    prefix: Sequence[int] = ()
 
 
 def split_documents(
-    documents: Sequence[Sequence[int]], piece: int, *, verify_elsewhere: bool
+    documents: Sequence[Sequence[int]],
+    piece: int,
+    *,
+    verify_elsewhere: bool,
+    prefix: Sequence[int] = (),
 ) -> TextSplit:
     """Deals documents out, so that every part has all kinds of text that the whole has.
 
@@ -42,6 +49,7 @@ def split_documents(
         documents: token ids.
         piece: tokens of a planning document.
         verify_elsewhere: another text judges, so that none of this one has to be kept for it.
+        prefix: what the tokenizer puts before every text.
 
     Raises:
         TextError: too short for all parts.
@@ -49,19 +57,13 @@ def split_documents(
     long = [list(document) for document in documents if len(document) >= piece]
     if len(long) < FEWEST_DOCUMENTS:
         size = max(piece, LONG_PIECE)
-        long = [
-            list(document[start : start + size])
-            for document in documents
-            for start in range(0, len(document) - piece + 1, size)
-        ]
+        long = [part for document in documents for part in cut_pieces(document, size, prefix)]
+        long = [part for part in long if len(part) >= piece]
         short: Documents = []
     else:
         short = [list(document) for document in documents if len(document) < piece]
-    planning = [
-        document[start : start + piece]
-        for document in long[1::4]
-        for start in range(0, len(document) - piece + 1, piece)
-    ]
+    planning = [part for document in long[1::4] for part in cut_pieces(document, piece, prefix)]
+    planning = [part for part in planning if len(part) == piece]
     # Of a single planning document no interval is known, and no loss would be small enough.
     if len(long) < 4 or len(planning) < 2:
         raise TextError(
@@ -71,8 +73,8 @@ def split_documents(
     planning = _some(planning, MOST_PLANNING)
     calibration = long[0::4] + long[2::4] + short
     if verify_elsewhere:
-        return TextSplit(calibration + long[3::4], planning, [])
-    return TextSplit(calibration, planning, long[3::4])
+        return TextSplit(calibration + long[3::4], planning, [], prefix)
+    return TextSplit(calibration, planning, long[3::4], prefix)
 
 
 def _some(documents: Documents, most: int) -> Documents:
@@ -89,9 +91,10 @@ def judging_documents(split: TextSplit, context: int) -> Documents:
     """
     documents = split.verification
     ranked = [
-        (start, list(document[start : start + context]))
+        (rank, part)
         for document in documents
-        for start in range(0, len(document) - context + 1, context)
+        for rank, part in enumerate(cut_pieces(document, context, split.prefix))
+        if len(part) == context
     ]
     if not ranked:
         longest = max(map(len, documents), default=0)

@@ -68,6 +68,14 @@ class TextTokenizer:
             return [self._bos_token_id]
         return ids
 
+    @property
+    def prefix(self) -> list[int]:
+        """Special tokens that the tokenizer puts before every text, often none or one."""
+        encoding = self._tokenizer.encode("a")
+        special = encoding.special_tokens_mask
+        first = special.index(0) if 0 in special else 0
+        return list(encoding.ids[:first])
+
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Returns the token ids of a conversation that the assistant is to continue.
 

@@ -46,6 +46,7 @@ def calibrate(
     text: Path | None = None,
     *,
     documents: Sequence[Sequence[int]] | None = None,
+    prefix: Sequence[int] = (),
     max_tokens: int = DEFAULT_TOKENS,
     segment_length: int = DEFAULT_SEGMENT,
     max_sequence_length: int | None = None,
@@ -59,6 +60,7 @@ def calibrate(
         exact_folder: an exact export of the model (``minicache-export --mode exact``).
         text: UTF-8, form feeds separate documents; None takes the text that ships.
         documents: token ids instead of a text.
+        prefix: with ``documents``: what the tokenizer puts before every text.
         max_tokens: tokens to read, spread over the text.
         segment_length: positions L that keys are coded relative to, and longest document; 0 codes
             keys at their own positions (documents are then up to ``DEFAULT_SEGMENT`` long).
@@ -79,7 +81,8 @@ def calibrate(
     if documents is None:
         tokenizer = TextTokenizer(exact_folder)
         documents = read_documents(text, tokenizer, manifest.vocab_size)
-    pieces = choose_documents(documents, max_tokens, length)
+        prefix = tokenizer.prefix
+    pieces = choose_documents(documents, max_tokens, length, prefix)
     read = sum(map(len, pieces))
     notes = check_length(read)
     model = load_model(exact_folder / manifest.model)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from minicache.runtime.pieces import cut_pieces
+
 Array = npt.NDArray[Any]
 
 SAMPLE_BYTES = 32 << 20  # of kept keys, and of kept values
@@ -17,7 +19,10 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 def choose_documents(
-    documents: Sequence[Sequence[int]], max_tokens: int, length: int
+    documents: Sequence[Sequence[int]],
+    max_tokens: int,
+    length: int,
+    prefix: Sequence[int] = (),
 ) -> list[list[int]]:
     """Cuts documents into pieces and takes some from all over the text.
 
@@ -29,15 +34,18 @@ def choose_documents(
         documents: token ids.
         max_tokens: tokens of all pieces together.
         length: tokens of the longest piece.
+        prefix: what the tokenizer puts before every text; so does every piece begin.
     """
     chosen: list[list[int]] = []
     left = max_tokens
-    for start in range(0, max(map(len, documents), default=0), length):
-        ranked = [document for document in documents if len(document) >= start + SHORTEST_PIECE]
+    pieces = [cut_pieces(document, length, prefix) for document in documents]
+    for rank in range(max(map(len, pieces), default=0)):
+        ranked = [own[rank] for own in pieces if len(own) > rank]
+        ranked = [piece for piece in ranked if len(piece) >= SHORTEST_PIECE]
         order = np.argsort((np.arange(len(ranked)) * _GOLDEN) % 1.0, kind="stable")
         # argsort of the sequence is its inverse; the sequence itself visits text positions.
         for place in np.argsort(order, kind="stable"):
-            piece = list(ranked[int(place)][start : start + min(length, left)])
+            piece = ranked[int(place)][:left]
             if len(piece) >= SHORTEST_PIECE:
                 chosen.append(piece)
                 left -= len(piece)

@@ -26,6 +26,7 @@ from minicache.exporter.profiling.profile_result import (
 )
 from minicache.runtime.corpus import read_text
 from minicache.runtime.errors import TextError, UnsupportedModelError
+from minicache.runtime.pieces import cut_pieces
 from minicache.runtime.progress import Step, progress
 from minicache.runtime.tokenizer import TextTokenizer
 
@@ -114,8 +115,10 @@ def run_profile(
         MiniCacheError: of one kind or another, with a one-sentence message.
     """
     file = find_model_file(model)
-    found = TextTokenizer(file.parent).encode_documents(read_text(text))
-    documents = choose_pieces(found, max_tokens)
+    tokenizer = TextTokenizer(file.parent)
+    documents = choose_pieces(
+        tokenizer.encode_documents(read_text(text)), max_tokens, tokenizer.prefix
+    )
     lengths = [len(ids) for ids in documents]
     if sum(lengths) < FEWEST_TOKENS:
         raise TextError(
@@ -132,20 +135,23 @@ def run_profile(
     return profile
 
 
-def choose_pieces(documents: Sequence[Sequence[int]], max_tokens: int) -> list[list[int]]:
+def choose_pieces(
+    documents: Sequence[Sequence[int]], max_tokens: int, prefix: Sequence[int] = ()
+) -> list[list[int]]:
     """Takes the first piece of every document, then the second of every one, up to ``max_tokens``.
 
-    So a short profile sees several kinds of text.
+    So a short profile sees several kinds of text. Each piece begins with ``prefix``.
     """
-    pieces: list[list[int]] = []
+    chosen: list[list[int]] = []
     left = max_tokens
-    for start in range(0, max(map(len, documents), default=0), DOCUMENT_TOKENS):
-        for document in documents:
-            piece = list(document[start : start + min(DOCUMENT_TOKENS, left)])
+    cut = [cut_pieces(document, DOCUMENT_TOKENS, prefix) for document in documents]
+    for rank in range(max(map(len, cut), default=0)):
+        for pieces in cut:
+            piece = pieces[rank][:left] if rank < len(pieces) else []
             if len(piece) >= SHORTEST_PIECE:
-                pieces.append(piece)
+                chosen.append(piece)
                 left -= len(piece)
-    return pieces
+    return chosen
 
 
 def _halves(lengths: Sequence[int], sinks: int) -> tuple[Array, Array]:

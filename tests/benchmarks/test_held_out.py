@@ -46,6 +46,14 @@ def test_picks_spread_over_documents_and_grow(tokenizer: TextTokenizer) -> None:
         pick_documents("", tokenizer, 9, 1)
 
 
+def test_later_pieces_begin_as_a_text_does(tmp_path: Path) -> None:
+    byte_tokenizer(begin="<s>").save(str(tmp_path / "tokenizer.json"))
+    tokenizer = TextTokenizer(tmp_path)
+    pieces = pick_documents("abcdefgh", tokenizer, 5, 9)
+    assert [tokenizer.decode(ids[1:]) for ids in pieces] == ["abcd", "efgh"]
+    assert [ids[:1] for ids in pieces] == [tokenizer.prefix] * 2
+
+
 def test_rows_survive_and_are_found(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     store = RowStore(path)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from minicache.runtime.errors import PackageError
 from minicache.runtime.stop import StopMatcher
@@ -58,12 +58,8 @@ def test_sentencepiece_spaces_survive(tmp_path: Path) -> None:
 
 
 def test_special_tokens_begin_a_text_but_are_not_shown(tmp_path: Path) -> None:
-    tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens(["<s>"])
+    tokenizer = byte_tokenizer(begin="<s>")
     begin = tokenizer.token_to_id("<s>")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", begin)]
-    )
     tokenizer.enable_truncation(2)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     text = TextTokenizer(tmp_path)
@@ -71,6 +67,9 @@ def test_special_tokens_begin_a_text_but_are_not_shown(tmp_path: Path) -> None:
     assert ids[0] == begin and len(ids) == 7, "a stored truncation does not shorten a prompt"
     assert text.encode("ab", special=False) == ids[1:3]
     assert text.decode(ids) == "abcdef"
+    assert text.prefix == [begin]
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    assert TextTokenizer(tmp_path).prefix == []
 
 
 def test_an_empty_prompt_is_the_begin_token(byte_folder: Path) -> None:

@@ -140,6 +140,14 @@ def test_documents_are_taken_from_all_over_the_text() -> None:
     assert [piece[0] for piece in everything[:50]] != list(range(50))
 
 
+def test_every_piece_of_a_document_begins_as_a_text_does() -> None:
+    texts = [[-1, *([number] * 299)] for number in range(5)]
+    chosen = choose_documents(texts, 10**6, 100, [-1])
+    # Three times 99 of each, and a rest of 2, which is too short.
+    assert [len(piece) for piece in chosen] == [100] * 15
+    assert all(piece[0] == -1 and -1 not in piece[1:] for piece in chosen)
+
+
 def test_samples_are_spread_evenly() -> None:
     sample = TokenSample([(1, 2)], 5000)
     for start in range(0, 5000, 700):

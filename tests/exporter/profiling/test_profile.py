@@ -139,6 +139,8 @@ def test_pieces_take_every_document_in_turn() -> None:
     assert lengths == [1024, 1024, 1024, 76, 452]
     assert [len(piece) for piece in choose_pieces(documents, 1500)] == [1024, 476]
     assert choose_pieces([], 100) == []
+    begun = choose_pieces([[-1, *range(2500)]], 10_000, [-1])
+    assert [piece[:2] for piece in begun] == [[-1, 0], [-1, 1023], [-1, 2046]]
 
 
 def test_saves_tables_and_plots(rng: np.random.Generator, tmp_path: Path) -> None:
