@@ -89,6 +89,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     output = Path(output)
     model = io.find_model_file(model)
     inputs = [model, options.verify_text, options.calibration]
+    if options.plan is not None and options.plan.name != PLAN_NAME:
+        inputs.append(options.plan)  # an export's own plan.json is replaced by what came of it
     package.check_output(output, overwrite=options.overwrite, inputs=[p for p in inputs if p])
     with progress("reading the graph", total=1, quiet=options.quiet) as step:
         source, facts = io.load_model(model), io.read_facts(model)

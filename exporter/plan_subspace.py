@@ -169,11 +169,18 @@ def _check(given: Plan, manifest: Manifest) -> None:
     """Checks a given plan against the model, before the long work.
 
     Raises:
-        PlanError: it has other layers, or codes those of sliding-window attention.
+        PlanError: it has other layers, codes those of sliding-window attention, or its code heads
+            do not share the kv heads out evenly.
     """
     covered = sum(len(group.layers) for group in given.groups)
     if covered != manifest.num_layers:
         raise PlanError(f"the plan covers {covered} layers, the model has {manifest.num_layers}")
+    for number, group in enumerate(given.groups):
+        if group.mode == "subspace" and manifest.num_kv_heads % group.code_heads:
+            raise PlanError(
+                f"group {number} of the plan: code_heads is {group.code_heads}; give a divisor of "
+                f"the {manifest.num_kv_heads} kv heads"
+            )
     coded = [layer for group in given.groups if group.mode != "exact" for layer in group.layers]
     sliding = sorted(set(coded) - set(coded_layers(manifest)))
     if sliding:

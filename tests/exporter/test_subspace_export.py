@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -241,10 +242,12 @@ def test_large_tables_lie_beside_the_graph(
 def test_what_the_export_reads_is_never_overwritten(
     workplace: Workplace, exported: ExportResult
 ) -> None:
-    """A calibration text inside of the folder that would be replaced."""
-    inside = workplace.root / "out" / "text.txt"
-    inside.write_text("mine", encoding="utf-8")
-    with pytest.raises(OutputError, match="which the export reads"):
-        workplace.export("out", calibration=inside, overwrite=True, ratio=4.0)
-    assert inside.read_text(encoding="utf-8") == "mine"
+    """A calibration text or a plan inside of the folder that would be replaced."""
+    inside = workplace.root / "out" / "mine"
+    shutil.copy(workplace.root / "out" / "plan.json", inside)
+    before = inside.read_bytes()
+    for reads in ({"calibration": inside, "ratio": 4.0}, {"plan": inside}):
+        with pytest.raises(OutputError, match="which the export reads"):
+            workplace.export("out", overwrite=True, **reads)
+    assert inside.read_bytes() == before
     inside.unlink()

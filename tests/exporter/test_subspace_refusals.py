@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minicache.exporter import pipeline
+from minicache.exporter import pipeline, plan_subspace
 from minicache.exporter.cli import export_main
 from minicache.exporter.planner.loss_meter import LossMeter
 from tests.exporter.subspace_workplace import FIXTURES, Workplace, prose
@@ -100,6 +100,21 @@ def test_a_wrong_plan_is_told_before_the_long_work(place: Workplace, refusal: Re
     (place.root / "plan.json").write_text("{}", encoding="utf-8")
     line = refusal("--plan", place.root / "plan.json", "--calibration", place.text)
     assert 'has no list "groups"' in line
+
+
+@pytest.mark.usefixtures("ort_library")
+def test_a_plan_of_another_model_is_told_before_the_calibration(
+    place: Workplace, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_subspace, "stored_calibration", None)
+    coded = {"code_heads": 3, "key_bits_per_element": 4, "value_bits_per_element": 4}
+    plan = place.root / "mine.json"
+    for layers, words in (
+        ([0, 1, 2, 3], "group 0 of the plan: code_heads is 3; give a divisor of the 2 kv heads"),
+        ([0, 1], "the plan covers 2 layers, the model has 4"),
+    ):
+        plan.write_text(json.dumps({"groups": [{"layers": layers, **coded}]}), encoding="utf-8")
+        assert words in refusal("--plan", plan, "--calibration", place.text, early=False)
 
 
 @pytest.mark.parametrize(
