@@ -34,6 +34,22 @@ def _outer_values(node: ir.Node) -> list[ir.Value]:
     return found
 
 
+def _only_first_row(
+    value: ir.Value, nodes: set[ir.Node], feeds: Mapping[ir.Value, np.ndarray]
+) -> bool:
+    """Whether ``nodes`` look up nothing but row 0 of a table."""
+    graphs = {node.graph for node in nodes}
+    # Nodes inside of an If or a Loop are not listed, but may be part of a listed one.
+    uses = [use for use in value.uses() if use.node in nodes or use.node.graph not in graphs]
+    for node, index in [(use.node, use.idx) for use in uses]:
+        rows = node.inputs[1] if node.op_type == "Gather" and index == 0 else None
+        if rows is None or rows not in feeds or feeds[rows].any():
+            return False
+        if node.attributes.get_int("axis", 0) != 0:
+            return False
+    return bool(uses)
+
+
 def cut(
     model: ir.Model, outputs: Sequence[ir.Value], feeds: Mapping[ir.Value, np.ndarray]
 ) -> tuple[onnx.ModelProto, list[ir.Value], str]:
@@ -75,6 +91,9 @@ def cut(
     for name, value in weights.items():
         tensor = value.const_value
         assert tensor is not None
+        if _only_first_row(value, needed, feeds):
+            # The table of token embeddings, of which masks read the width: not a copy of it all.
+            tensor = ir.tensor(tensor.numpy()[:1])
         stored = ir.to_proto(tensor)
         stored.name = name
         if isinstance(tensor, ir.ExternalTensor):
