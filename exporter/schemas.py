@@ -65,13 +65,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("value_bits", "ints", (), "segments of the value code, likewise"),
     Attribute("code_layout", "string", "row", "row | tile: how codes lie in memory"),
     Attribute("slerp_t", "float", 0.6, "SLERP parameter t of the paper (Eq. 3)"),
-    Attribute(
-        "magnitude", "string", "own", "own | upper | blended: which magnitude restores a layer"
-    ),
+    Attribute("magnitude", "string", "own", "own | upper | blended: what restores a layer"),
     Attribute("retention", "string", "none", "none | threshold | minmax | budget"),
-    Attribute(
-        "retention_threshold", "float", 0.9, "threshold: retain where the cosine is below it"
-    ),
+    Attribute("retention_threshold", "float", 0.9, "threshold: retain below this cosine"),
     Attribute("retention_gamma", "float", 0.05, "minmax: the paper's gamma"),
     Attribute("retention_scope", "string", "mean", "mean | any-head: how heads vote on a token"),
     Attribute("window", "int", 64, "recent tokens W that stay exact"),
@@ -87,6 +83,13 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("has_bias", "int", 0, "attention_bias is present"),
     Attribute("has_sink", "int", 0, "head_sink is present"),
     Attribute("has_decoder", "int", 0, "key_decoder and value_decoder are present"),
+)
+
+# Of TensorRT nodes, which are ``threaded``: each returns every state that it reads, for a chain.
+PLUGIN_ATTRIBUTES: tuple[Attribute, ...] = (
+    Attribute("plugin_namespace", "string", DOMAIN, "namespace of the plugin"),
+    Attribute("plugin_version", "string", str(VERSION), "version of the plugin"),
+    Attribute("carries_kernels", "int", 0, "this node takes the kernels into the engine"),
 )
 
 INPUTS: tuple[Tensor, ...] = (
@@ -163,19 +166,16 @@ def is_aligned(attributes: Mapping[str, Any]) -> bool:
 
 def _present(condition: str, attributes: Mapping[str, Any]) -> bool:
     subspace = attributes["mode"] == "subspace"
-    if condition == "always":
-        return True
-    if condition == "coded":
-        return bool(attributes["mode"] != "exact")
-    if condition == "retains":
-        return bool(attributes["mode"] == "slerp" and attributes["retention"] != "none")
-    if condition == "segmented":
-        return bool((subspace or is_aligned(attributes)) and attributes["segment_length"] > 0)
-    if condition == "encodes":
-        return (subspace or is_aligned(attributes)) and is_writer(attributes)
-    if condition == "steps":
-        return subspace and is_writer(attributes)
-    return bool(attributes[condition])
+    calibrated = subspace or is_aligned(attributes)
+    known = {
+        "always": True,
+        "coded": attributes["mode"] != "exact",
+        "retains": attributes["mode"] == "slerp" and attributes["retention"] != "none",
+        "segmented": calibrated and attributes["segment_length"] > 0,
+        "encodes": calibrated and is_writer(attributes),
+        "steps": subspace and is_writer(attributes),
+    }
+    return bool(known[condition] if condition in known else attributes[condition])
 
 
 def state_names(attributes: Mapping[str, Any]) -> list[str]:
@@ -191,9 +191,9 @@ def input_names(attributes: Mapping[str, Any]) -> list[str]:
     return names + [f"{kind}_{slot}" for slot in others for kind in "kv"]
 
 
-def output_names(attributes: Mapping[str, Any]) -> list[str]:
-    """Names of a node's outputs in order: the attention, and on the writer every state."""
-    if not is_writer(attributes):
+def output_names(attributes: Mapping[str, Any], threaded: bool = False) -> list[str]:
+    """Names of a node's outputs: attention, then states of the writer, or ``threaded`` of all."""
+    if not (threaded or is_writer(attributes)):
         return [OUTPUT.name]
     return [OUTPUT.name] + [f"present_{name}" for name in state_names(attributes)]
 
