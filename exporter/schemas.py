@@ -135,7 +135,7 @@ def attributes_with_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: an unknown attribute, a missing required one, or a value outside its choices.
     """
-    known = {attribute.name for attribute in ATTRIBUTES}
+    known = {attribute.name for attribute in ATTRIBUTES + PLUGIN_ATTRIBUTES}
     if unknown := set(given) - known:
         raise ValueError(f"{OP_TYPE} has no attribute {sorted(unknown)[0]!r}")
     values: dict[str, Any] = {}
