@@ -43,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_profile_parser(subparsers)
     commands.add_inspect_parser(subparsers)
     commands.add_kernels_parser(subparsers)
+    commands.add_build_engine_parser(subparsers)
     runtime_commands.add_generate_parser(subparsers)
     runtime_commands.add_evaluate_parser(subparsers)
     runtime_commands.add_env_parser(subparsers)

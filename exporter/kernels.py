@@ -13,7 +13,7 @@ from minicache.exporter import schemas
 from minicache.plugins.gpu_plan import PlacedTensor, gpu_plan
 from minicache.runtime.cache import resolve_shape, round_capacity
 from minicache.runtime.errors import MissingDependencyError
-from minicache.runtime.manifest import KERNELS_NAME, Manifest
+from minicache.runtime.manifest import KERNELS_NAME, Manifest, StateTensor
 from minicache.runtime.progress import progress
 
 # New tokens of a call, so that every choice of the plan that depends on them is met: programs of 16
@@ -50,16 +50,21 @@ def kernel_keys(folder: Path, manifest: Manifest) -> list[str]:
     tables = {table.name: table for table in graph.initializer}
     found: dict[str, None] = {}
     seen = set()
+    states = {state.past: state for state in manifest.state}
     for node in graph.node:
         if node.op_type != schemas.OP_TYPE:
             continue
         given = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
         full = schemas.attributes_with_defaults({k: _plain(v) for k, v in given.items()})
+        if len(node.output) > 1:  # handed on to the next node of the group, on TensorRT
+            states |= zip(
+                node.output[1:], [states[n] for n in node.input if n in states], strict=True
+            )
         kind = repr((full, [tables[n].data_type for n in node.input if n in tables]))
         if kind in seen:
             continue
         seen.add(kind)
-        for tensors in _calls(full, node, tables, manifest):
+        for tensors in _calls(full, node, tables, states, manifest):
             plan = gpu_plan(full, tensors, table=_ALIGNED, scratch=_ALIGNED)
             found |= dict.fromkeys(launch.key for launch in plan.launches)
     return list(found)
@@ -73,11 +78,11 @@ def _calls(
     full: Mapping[str, Any],
     node: onnx.NodeProto,
     tables: Mapping[str, onnx.TensorProto],
+    states: Mapping[str, StateTensor],
     manifest: Manifest,
 ) -> Iterator[dict[str, PlacedTensor]]:
     """The tensors of a node in calls of one row and some new tokens."""
     capacity = round_capacity(manifest.max_sequence_length)
-    states = {state.past: state for state in manifest.state}
     model = _TYPES[manifest.dtype]
     names = schemas.input_names(full)
     heads, kv_heads, size = full["num_heads"], full["kv_num_heads"], full["head_size"]

@@ -8,7 +8,8 @@
 4. ``plan_subspace`` or ``paper_plan`` (and ``plan_aligned``), ``passes.apply_plan``: which layers
    share a code, and how.
 5. ``verify``: what the plan costs on held-out text, against the original and against rivals.
-6. ``package``: all of it happened in a staging folder, which now takes the output's name.
+6. ``engine.prepare``: for TensorRT the graph is lowered now; before, it ran in ONNX Runtime.
+7. ``package``: all of it happened in a staging folder, which now takes the output's name.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from typing import Any
 
 from minicache.exporter import io, package
 from minicache.exporter.calibration.group_tables import GroupTables
+from minicache.exporter.engine.prepare import prepare_engine
 from minicache.exporter.kernels import check_can_compile, write_kernels
 from minicache.exporter.normalise import NormalisedModel, normalise
 from minicache.exporter.options import ExportOptions
 from minicache.exporter.paper_plan import exact_plan
 from minicache.exporter.parity import ParityReport, check_parity
 from minicache.exporter.passes.apply_plan import ApplyPlanPass
+from minicache.exporter.passes.lower_tensorrt import check_parsable
 from minicache.exporter.plan import Plan
 from minicache.exporter.plan_aligned import align_plan
 from minicache.exporter.plan_file import FILE_NAME as PLAN_NAME
@@ -101,6 +104,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
             f"the model is {normalised.dtype}, target {target.name} runs "
             f"{', '.join(target.dtypes)}; export it in one of these{_reason(normalised.dtype)}"
         )
+    if target.lowered:
+        check_parsable(normalised.model)
     capacity = _capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
     if options.plan is not None:
@@ -142,6 +147,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         notes = list(normalised.notes)
         if target.name != PROVED_ON:
             notes.append(f"parity and quality were measured by the kernels of {PROVED_ON}")
+        if target.lowered:
+            prepare_engine(folder, manifest)
         if compiles:
             write_kernels(folder, manifest, quiet=options.quiet)
         content = report.build_report(

@@ -20,6 +20,7 @@ class Target:
         code_layout: how codes lie in memory there (docs/operator.md).
         multiples: by width, what the components of a code's segment are a multiple of.
         kernel_pack: whether compiled kernels go into the folder.
+        lowered: whether the graph is written for TensorRT's parser, for an engine to be built.
     """
 
     name: str
@@ -28,7 +29,10 @@ class Target:
     code_layout: str
     multiples: Mapping[int, int] = field(default_factory=lambda: MULTIPLES)
     kernel_pack: bool = False
+    lowered: bool = False
 
+
+_GPU_MULTIPLES = {8: 16, 4: 32, 2: 64}  # 16 bytes: what a thread loads at once
 
 TARGETS: dict[str, Target] = {
     target.name: target
@@ -40,8 +44,17 @@ TARGETS: dict[str, Target] = {
             "ONNX Runtime, CUDA execution provider",
             ("fp16",),  # the kernels cover bf16, but its exports cannot be proved: see pipeline
             "row",
-            multiples={8: 16, 4: 32, 2: 64},  # 16 bytes: what a thread loads at once
+            multiples=_GPU_MULTIPLES,
             kernel_pack=True,
+        ),
+        Target(
+            "tensorrt",
+            "TensorRT and TensorRT-RTX; build-engine makes the engine",
+            ("fp16",),  # likewise
+            "row",
+            multiples=_GPU_MULTIPLES,
+            kernel_pack=True,
+            lowered=True,
         ),
     )
 }

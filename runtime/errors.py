@@ -53,3 +53,9 @@ class ParityError(MiniCacheError):
     """The rewritten graph does not compute what the original computes; nothing was written."""
 
     exit_code = 1
+
+
+class EngineError(MiniCacheError):
+    """TensorRT builds no engine of the graph, or crashed over it."""
+
+    exit_code = 1

@@ -12,7 +12,7 @@ def add_kernels_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "kernels", help="compile the GPU kernels of an exported folder into it"
     )
-    parser.add_argument("folder", type=Path, help="exported with --target ort-cuda")
+    parser.add_argument("folder", type=Path, help="exported with --target ort-cuda or tensorrt")
     parser.add_argument(
         "--arch",
         type=int,
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not find_target(manifest.target).kernel_pack:
         raise PlanError(
             f"{str(arguments.folder)!r} was exported for {manifest.target!r}, which has no GPU "
-            "kernels; export with --target ort-cuda"
+            "kernels; export with --target ort-cuda or tensorrt"
         )
     unknown = sorted({*(arguments.arch or ())} - {*ARCHITECTURES})
     if unknown:
