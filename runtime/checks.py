@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.exporter import schemas
+from minicache.runtime.engine_file import EngineFile
 from minicache.runtime.errors import CapacityError, PackageError, SessionError
 from minicache.runtime.manifest import KERNELS_NAME, Manifest
 
@@ -27,12 +29,64 @@ def package(folder: Path, manifest: Manifest) -> Path:
             f"{str(folder)!r} lacks {manifest.model!r}, which its manifest names; "
             "copy the whole folder or export again"
         )
+    op_version(folder, manifest)
+    return path
+
+
+def op_version(folder: Path, manifest: Manifest) -> None:
+    """Checks that a folder was exported for this version of the op.
+
+    Raises:
+        PackageError: for another one.
+    """
     if manifest.op_version != schemas.VERSION:
         raise PackageError(
             f"{str(folder)!r} needs {schemas.OP_TYPE} version {manifest.op_version}, this "
             f"installation has {schemas.VERSION}; export again or install the version that wrote it"
         )
-    return path
+
+
+def engine(folder: Path, manifest: Manifest, providers: Sequence[str] | None) -> EngineFile:
+    """Checks that a folder holds an engine that was built from it; returns what is known of it.
+
+    Raises:
+        PackageError: no engine, a damaged or stale one, or one of another version.
+        SessionError: execution providers were asked for.
+    """
+    if providers is not None:
+        raise SessionError(
+            f"providers are {list(providers)}, but {str(folder)!r} was exported for TensorRT, "
+            "which has none; leave them out, or export with --target ort-cuda"
+        )
+    op_version(folder, manifest)
+    file = EngineFile.load(folder)
+    file.check_folder(folder)
+    return file
+
+
+def engine_sizes(file: EngineFile, folder: Path, batch_size: int, tokens: int) -> None:
+    """Checks the sizes of a new session against those that its engine was built for.
+
+    Args:
+        file: what is known of the engine.
+        folder: where it lies.
+        batch_size: rows.
+        tokens: capacity of a row.
+
+    Raises:
+        SessionError: more rows, or longer ones, than the engine takes.
+    """
+    most = file.largest()
+    if batch_size > most.batch:
+        raise SessionError(
+            f"batch_size is {batch_size}, the engine was built for up to {most.batch}; give less, "
+            f"or run: minicache build-engine {folder} --max-batch-size {batch_size}"
+        )
+    if tokens > most.capacity:
+        raise SessionError(
+            f"a row is to hold {tokens} tokens, the engine was built for up to {most.capacity}; "
+            f"give a smaller max_sequence_length, or run: minicache build-engine {folder}"
+        )
 
 
 def kernel_pack(folder: Path) -> Path:

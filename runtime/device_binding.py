@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from minicache.runtime.binding import check_names, logits_type
 from minicache.runtime.cache import Cache
-from minicache.runtime.errors import SessionError
+from minicache.runtime.model import no_room
 from minicache.runtime.ort import CUDA, first_line, load_onnxruntime
+from minicache.runtime.ort_model import OrtModel
 
 _DEVICE = "cuda", 0
 _GRAPH_ID = "gpu_graph_id"  # of a run: which recording it is; -1: none
-_BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class _Call:
     options: Any
 
 
-class DeviceModel:
+class DeviceModel(OrtModel):
     """Runs a graph; the kernels update the state in place, on the device.
 
     The cache's arrays are what the host saw last: ``pull`` brings them up to date.
@@ -50,31 +49,24 @@ class DeviceModel:
     """
 
     def __init__(self, graph: Any, cache: Cache, path: Path) -> None:
+        super().__init__(graph, cache, path)
         self._onnxruntime = load_onnxruntime()
-        self._graph, self._cache = graph, cache
-        check_names(graph, cache, path)
-        self._logits_dtype = logits_type(graph, path)
         options = graph.get_provider_options().get(CUDA, {})
         self._records = options.get("enable_cuda_graph") == "1"
-        self._states = {past: self._allocate(past) for past in cache.arrays}
+        self._states = {
+            past: self._on_device(array.shape, self.element_type(past))
+            for past, array in cache.arrays.items()
+        }
         self.push()
         self._decode: dict[tuple[int, ...], _Call] = {}
         self._other: dict[tuple[int, ...], _Call] = {}  # the last shape: prefill repeats one
-
-    def _allocate(self, past: str) -> Any:
-        array, dtype = self._cache.arrays[past], self._cache.states[past].dtype
-        kind: Any = _BFLOAT16 if dtype == "bfloat16" else array.dtype
-        return self._on_device(array.shape, kind)
 
     def _on_device(self, shape: tuple[int, ...], kind: Any) -> Any:
         try:
             values = self._onnxruntime.OrtValue
             return values.ortvalue_from_shape_and_type(list(shape), kind, *_DEVICE)
         except Exception as error:  # ONNX Runtime raises several unrelated classes
-            raise SessionError(
-                f"{list(shape)} elements do not fit into GPU memory ({first_line(error)}); give a "
-                "smaller max_sequence_length or batch_size"
-            ) from error
+            raise no_room(shape, first_line(error)) from error
 
     def push(self) -> None:
         """Brings to the device what an empty cache must hold; the rest is written before read."""
@@ -94,21 +86,11 @@ class DeviceModel:
         logits: npt.NDArray[np.float32] | None,
         shape: tuple[int, ...],
     ) -> None:
-        """Runs the graph once; as ``BoundModel.run``.
-
-        Raises:
-            SessionError: ONNX Runtime refused the call.
-        """
+        """Runs the graph once; see ``Model``."""
         call = self._call_of(control, shape)
         for name, array in control.items():
             call.inputs[name].update_inplace(np.ascontiguousarray(array))
-        try:
-            self._graph.run_with_iobinding(call.binding, call.options)
-        except Exception as error:
-            raise SessionError(
-                f"onnxruntime failed in this call ({first_line(error)}); the cache has not "
-                "advanced, reset() before going on"
-            ) from error
+        self.run_bound(call.binding, call.options)
         if logits is not None:
             logits[...] = call.logits.numpy()
 
@@ -141,8 +123,4 @@ class DeviceModel:
         calls = [*self._other.values(), *self._decode.values()]
         if not calls:
             return {past: (value.data_ptr(),) * 2 for past, value in self._states.items()}
-        results = calls[-1].binding.get_outputs()[: len(self._states)]
-        return {
-            past: (value.data_ptr(), result.data_ptr())
-            for (past, value), result in zip(self._states.items(), results, strict=True)
-        }
+        return self.pointers(self._states, calls[-1].binding)

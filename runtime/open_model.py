@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,8 @@ from minicache.runtime.cache import Cache, round_capacity
 from minicache.runtime.device_binding import DeviceModel
 from minicache.runtime.errors import SessionError
 from minicache.runtime.manifest import Manifest
+from minicache.runtime.model import Model
+from minicache.runtime.open_engine import TARGET, open_engine
 from minicache.runtime.ort import CUDA, choose_providers, open_graph
 from minicache.runtime.retention import RetentionStats, retention_stats
 
@@ -36,6 +39,7 @@ class OpenModel:
         folder: what ``minicache-export`` wrote.
         manifest: its ``minicache.json``.
         capacity: tokens that a row can hold.
+        longest_call: new tokens per row that one call takes; None: any number.
     """
 
     def __init__(
@@ -49,20 +53,36 @@ class OpenModel:
     ) -> None:
         self.folder = Path(folder)
         self.manifest = Manifest.load(self.folder)
-        path = checks.package(self.folder, self.manifest)
+        self.longest_call: int | None = None
+        runs_engine = self.manifest.target == TARGET
+        opened = self._engine(providers) if runs_engine else self._graph(threads, providers)
         limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
-        chosen = choose_providers(self.manifest.target, providers)
-        on_device = CUDA in chosen
-        kernels = checks.kernel_pack(self.folder) if on_device else None
         self._cache = Cache(self.manifest, int(batch_size), round_capacity(limit))
         # The buffers may hold a few tokens more than the model's position tables reach.
         self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
-        graph = open_graph(path, None if threads is None else int(threads), chosen, kernels)
-        kind = DeviceModel if on_device else BoundModel
-        self._model: BoundModel | DeviceModel | None = kind(graph, self._cache, path)
+        self._model: Model | None = opened(self._cache)
         self._lengths = np.zeros(batch_size, np.int32)
         self._lock = threading.Lock()
         self._tokenizer: TextTokenizer | None = None
+
+    def _graph(
+        self, threads: int | None, providers: Sequence[str] | None
+    ) -> Callable[[Cache], Model]:
+        path = checks.package(self.folder, self.manifest)
+        chosen = choose_providers(self.manifest.target, providers)
+        on_device = CUDA in chosen
+        kernels = checks.kernel_pack(self.folder) if on_device else None
+
+        def opened(cache: Cache) -> Model:
+            graph = open_graph(path, None if threads is None else int(threads), chosen, kernels)
+            return (DeviceModel if on_device else BoundModel)(graph, cache, path)
+
+        return opened
+
+    def _engine(self, providers: Sequence[str] | None) -> Callable[[Cache], Model]:
+        file = checks.engine(self.folder, self.manifest, providers)
+        self.longest_call = file.largest().tokens
+        return functools.partial(open_engine, self.folder, file)
 
     @property
     def batch_size(self) -> int:
@@ -122,7 +142,8 @@ class OpenModel:
 
     def close(self) -> None:
         """Frees the model and the cache; further calls raise ``SessionError``."""
-        with self._running():
+        with self._running() as model:
+            model.close()
             self._model = None
             self._cache.arrays.clear()
 
@@ -139,7 +160,7 @@ class OpenModel:
             self.close()
 
     @contextmanager
-    def _running(self) -> Iterator[BoundModel | DeviceModel]:
+    def _running(self) -> Iterator[Model]:
         # Waiting would hide that two threads interleave their tokens in one cache.
         if not self._lock.acquire(blocking=False):
             raise SessionError(

@@ -41,15 +41,15 @@ class Session(OpenModel):
         batch_size: rows B that run side by side.
         max_sequence_length: tokens per row to allocate for; None: the model's maximum. Memory is
             committed by the system as rows grow into it.
-        threads: CPU threads inside one operator; None: ONNX Runtime's choice.
-        providers: execution providers; None: those of the export's target.
+        threads: CPU threads inside one operator; None: ONNX Runtime's choice. TensorRT uses none.
+        providers: ONNX Runtime's execution providers; None: those of the export's target.
 
     Attributes:
         last_stats: counts and speeds of the last ``generate``.
 
     Raises:
-        PackageError: the folder is incomplete, changed, or for another runtime or version.
-        MissingDependencyError: ONNX Runtime or the op library is missing or too old.
+        PackageError: the folder is incomplete, changed, or for another runtime, version or GPU.
+        MissingDependencyError: the export's runtime, our library for it, or a GPU is missing.
         SessionError: an argument is out of range, or the cache does not fit into memory.
     """
 
@@ -92,7 +92,8 @@ class Session(OpenModel):
             and rows without new tokens are zero.
 
         Raises:
-            SessionError: wrong shape, type or range; closed; or running in another thread.
+            SessionError: wrong shape, type or range; more tokens than an engine takes in one call;
+                closed; or running in another thread.
             CapacityError: a row would exceed the capacity; nothing has changed.
         """
         if logits not in ("all", "last", None):
@@ -139,7 +140,8 @@ class Session(OpenModel):
         Args:
             input_ids: integers [B, S], or [S] for a session of one row.
             lengths: [B] valid tokens per row; None: S for every row.
-            chunk: tokens per call; bounds the memory of activations.
+            chunk: tokens per call; bounds the memory of activations. A TensorRT engine may bound
+                it further.
             progress: called with the number of new positions after each chunk.
 
         Returns:
@@ -154,7 +156,8 @@ class Session(OpenModel):
         given = given[None] if given.ndim == 1 and self.batch_size == 1 else given
         ids, new = checks.token_ids(given, lengths, self.batch_size, self.manifest.vocab_size)
         checks.capacity(self._lengths, new, self.capacity, self.manifest)
-        return prefill.prefill(self, ids, new, chunk, progress)
+        longest = chunk if self.longest_call is None else self.longest_call
+        return prefill.prefill(self, ids, new, min(chunk, longest), progress)
 
     def generate(
         self, prompt: Prompt, max_new_tokens: int, **options: Unpack[GenerateOptions]

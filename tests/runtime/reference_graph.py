@@ -69,7 +69,7 @@ class ReferenceGraph:
     def io_binding(self) -> ReferenceBinding:
         return ReferenceBinding()
 
-    def run_with_iobinding(self, binding: ReferenceBinding) -> None:
+    def run_with_iobinding(self, binding: ReferenceBinding, options: Any = None) -> None:
         self.runs += 1
         feeds = {name: value.numpy() for name, value in binding.inputs.items()}
         results = self._evaluator.run(list(binding.outputs), feeds)

@@ -42,7 +42,7 @@ def test_the_manifest_survives_a_round_trip(folder: Path) -> None:
         ({"format_version": 99}, "format_version 99, this version reads 1"),
         ({"op_version": 7}, "MiniCacheAttention version 7, this installation has 1"),
         ({"model": "gone.onnx"}, "lacks 'gone.onnx'"),
-        ({"target": "tensorrt"}, "exported for 'tensorrt'"),
+        ({"target": "ort-tpu"}, "exported for 'ort-tpu'"),
         ({"flavour": "new"}, "lacks or misnames a field"),
         ({"state": []}, "also wants 'past_minicache.0"),
         ({"retained_fractions": {}}, "dimension 'retained_0'"),

@@ -1,0 +1,167 @@
+"""An engine whose state lies on a GPU, bound once; nothing of it is copied between calls.
+
+Each profile, decode and prefill, has a context of its own; their runs follow each other on one
+stream, so that they share activations, state and buffers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from minicache.runtime.cache import Cache
+from minicache.runtime.cuda_device import CudaDevice
+from minicache.runtime.engine_profile import Profile
+from minicache.runtime.errors import SessionError
+from minicache.runtime.model import call_failed, no_room
+from minicache.runtime.signature import CONTROL_INPUTS, check_names, logits_type
+from minicache.runtime.tensorrt_context import TensorrtContext
+from minicache.runtime.tensorrt_engine import TensorrtEngine
+
+
+class TensorrtModel:
+    """Runs an engine; the kernels update the state in place, on the device.
+
+    The cache's arrays are what the host saw last: ``pull`` brings them up to date.
+
+    Args:
+        engine: deserialised.
+        profiles: what it was built for, in its order.
+        device: where it runs; closed with the model.
+        cache: shapes and types of the state.
+
+    Raises:
+        PackageError: engine and manifest do not belong together.
+        SessionError: the state or the activations do not fit onto the device.
+    """
+
+    def __init__(
+        self, engine: TensorrtEngine, profiles: Sequence[Profile], device: CudaDevice, cache: Cache
+    ) -> None:
+        self._engine, self._profiles = engine, profiles
+        self._device, self._cache = device, cache
+        check_names(engine, cache, engine.path)
+        self._logits = np.empty(0, logits_type(engine, engine.path))
+        self._types = {name: engine.numpy_type(name) for name in CONTROL_INPUTS}
+        self._states = {
+            past: self._allocate(array.nbytes, array.shape) for past, array in cache.arrays.items()
+        }
+        self._memory = self._allocate(engine.activation_bytes, [engine.activation_bytes])
+        # What a call takes in and gives back; each grows to the largest call so far.
+        self._buffers: dict[str, tuple[int, int]] = {}
+        self._contexts: dict[int, TensorrtContext] = {}
+        self._last: TensorrtContext | None = None
+        self.push()
+
+    def _allocate(self, size: int, shape: Sequence[int]) -> int:
+        try:
+            return self._device.allocate(size)
+        except SessionError as error:
+            raise no_room(shape, str(error)) from error
+
+    def push(self) -> None:
+        """Brings to the device what an empty cache must hold; the rest is written before read."""
+        self._device.enter()
+        for past, address in self._states.items():
+            if self._cache.states[past].name == "retained_position":
+                self._device.upload(address, self._cache.arrays[past])
+        self._device.synchronise()
+
+    def pull(self) -> None:
+        """Copies the state to the cache's arrays, for inspection."""
+        self._device.enter()
+        for past, address in self._states.items():
+            self._device.download(self._cache.arrays[past], address)
+        self._device.synchronise()
+
+    def run(
+        self,
+        control: dict[str, npt.NDArray[Any]],
+        logits: npt.NDArray[np.float32] | None,
+        shape: tuple[int, ...],
+    ) -> None:
+        """Runs the engine once; see ``Model``."""
+        context = self._context(self._profile_of(control["input_ids"].shape[1], shape[1]))
+        given = {name: np.ascontiguousarray(x, self._types[name]) for name, x in control.items()}
+        if self._logits.shape != shape:
+            self._logits = np.empty(shape, self._logits.dtype)
+        try:
+            self._queue(context, given, wanted=logits is not None)
+        except SessionError:
+            with contextlib.suppress(SessionError):
+                self._device.synchronise()  # copies of what is about to be freed
+            raise
+        try:
+            self._device.synchronise()
+        except SessionError as error:
+            raise call_failed(self._engine.name, str(error)) from error
+        if logits is not None:
+            logits[...] = self._logits
+
+    def _queue(
+        self, context: TensorrtContext, given: dict[str, npt.NDArray[Any]], *, wanted: bool
+    ) -> None:
+        for name, array in (*given.items(), ("logits", self._logits)):
+            context.bind(name, self._buffer(name, array))
+        for name, array in given.items():
+            context.reshape(name, array.shape)
+            self._device.upload(self._buffers[name][0], array)
+        self._last = context
+        context.run()
+        if wanted:
+            self._device.download(self._logits, self._buffers["logits"][0])
+
+    def _profile_of(self, tokens: int, positions: int) -> int:
+        sizes = self._cache.batch_size, tokens, positions, self._cache.capacity
+        for index, profile in enumerate(self._profiles):
+            if profile.covers(*sizes):
+                return index
+        most = max(profile.tokens for profile in self._profiles)
+        raise SessionError(
+            f"the engine has no profile for {tokens} new tokens per row, it takes up to {most} in "
+            "one call; use prefill(), or build the engine again"
+        )
+
+    def _context(self, index: int) -> TensorrtContext:
+        self._device.enter()
+        if index not in self._contexts:
+            context = TensorrtContext(self._engine, index, self._memory, self._device.stream)
+            for past, address in self._states.items():
+                context.reshape(past, self._cache.arrays[past].shape)
+                context.bind(past, address)
+                context.bind(self._cache.states[past].present, address)
+            self._contexts[index] = context
+        return self._contexts[index]
+
+    def _buffer(self, name: str, array: npt.NDArray[Any]) -> int:
+        address, room = self._buffers.get(name, (0, 0))
+        if array.nbytes > room:
+            if room:
+                del self._buffers[name]
+                self._device.free(address)
+            address = self._allocate(array.nbytes, array.shape)
+            self._buffers[name] = address, array.nbytes
+        return address
+
+    def state_pointers(self) -> dict[str, tuple[int, int]]:
+        """Addresses of each state's buffer and of its output in the last run; equal in place."""
+        if self._last is None:
+            return {past: (address, address) for past, address in self._states.items()}
+        return {
+            past: (self._last.address(past), self._last.address(self._cache.states[past].present))
+            for past in self._states
+        }
+
+    def close(self) -> None:
+        """Gives back the engine and all memory."""
+        with contextlib.suppress(SessionError):  # a failed kernel breaks the whole context
+            self._device.enter()
+            self._device.synchronise()
+        self._last = None
+        self._contexts.clear()
+        self._engine.close()
+        self._device.close()
