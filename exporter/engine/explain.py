@@ -34,6 +34,8 @@ def explain(request: BuildRequest, answer: BuildAnswer, log: Path) -> MiniCacheE
     """
     said = " | ".join(answer.messages)
     name = f"{FLAVOURS[request.module]} {answer.version}"
+    if answer.failed == "install":
+        return MissingDependencyError(said)
     if answer.failed == "library":
         return MissingDependencyError(
             f"{name} cannot load {request.library!r} ({_quote(said)}), which has {PLUGIN}; "

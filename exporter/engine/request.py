@@ -53,7 +53,7 @@ class BuildAnswer:
     """What came of a request.
 
     Attributes:
-        failed: the step that failed: ``library``, ``capability``, ``parse``, ``build``; else empty.
+        failed: ``install``, ``library``, ``capability``, ``parse`` or ``build``, if it did.
         messages: what TensorRT said about it, errors only.
         version: of TensorRT.
         capabilities: that the engine runs on.

@@ -21,8 +21,8 @@ _HEAD = f"""\
 #
 #   BATCH=4 ./{NAME} /path/to/{TENSORRT_LIBRARY} [more options of trtexec]
 #
-# The library has the plugin {OP_TYPE}, version {VERSION}, namespace {DOMAIN}. It is part of the
-# wheel: python -c 'from minicache.plugins import *; print(tensorrt_library_path())'
+# The library has the plugin {OP_TYPE}, version {VERSION}, namespace {DOMAIN}.
+# It comes with minicache-onnx, in the folder minicache/_lib.
 set -eu
 LIBRARY=$(realpath "${{1:?give the path of {TENSORRT_LIBRARY}}}")
 shift
@@ -52,7 +52,7 @@ def write_script(folder: Path, manifest: Manifest) -> Path:
         shapes = profile.shapes(manifest)
         words.append(f"--profile={index}")
         for place, kind in enumerate(("min", "opt", "max")):
-            batch = "1" if kind == "min" else "$BATCH"
+            batch = "1" if kind == "min" else "${BATCH}"
             sizes = ",".join(_text(name, sizes[place], batch) for name, sizes in shapes.items())
             words.append(f'--{kind}Shapes="{sizes}"')
     path = folder / NAME

@@ -7,7 +7,6 @@ of a phase, and last the ``answer``. The functions get TensorRT's module handed 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import sys
@@ -16,6 +15,9 @@ from typing import Any
 
 from minicache.exporter.engine.request import BuildAnswer, BuildRequest
 from minicache.exporter.schemas import DOMAIN, OP_TYPE, VERSION
+from minicache.runtime.cuda_device import CudaDevice
+from minicache.runtime.errors import MissingDependencyError
+from minicache.runtime.tensorrt_engine import load_tensorrt
 
 # TensorRT-RTX's, which the kernels are compiled for or have PTX of; later ones join when met.
 _OLDEST = (8, 0)
@@ -24,9 +26,12 @@ _OLDEST = (8, 0)
 def main(argv: list[str]) -> int:
     """Builds what a request file asks for."""
     request = BuildRequest.load(Path(argv[1]))
-    trt = importlib.import_module(request.module)
-    with open(request.log, "w", encoding="utf-8", errors="replace") as log:
-        answer = _build(trt, request, _logger(trt, log))
+    try:
+        trt = load_tensorrt(request.module)
+        with open(request.log, "w", encoding="utf-8", errors="replace") as log:
+            answer = _build(trt, request, _logger(trt, log))
+    except MissingDependencyError as error:
+        answer = BuildAnswer("install", [str(error)])
     print(answer.line(), flush=True)
     return 0
 
@@ -122,12 +127,13 @@ def _set_capabilities(trt: Any, config: Any, wanted: list[str]) -> list[str]:
 
     Raises:
         ValueError: it cannot build for one of them.
+        MissingDependencyError: the GPU at hand cannot be asked what it is.
     """
     known = getattr(trt, "ComputeCapability", None)
     if known is None:
         if wanted:
             raise ValueError("it builds for the GPU that it runs on")
-        return [_own_capability()]
+        return [CudaDevice().capability]  # of the GPU that it times on
     numbers = [name[2:] for name in known.__members__ if name.startswith("SM")]
     possible = {f"{n[:-1]}.{n[-1]}": known.__members__[f"SM{n}"] for n in numbers}
     covered = [name for name in possible if tuple(map(int, name.split("."))) >= _OLDEST]
@@ -139,30 +145,6 @@ def _set_capabilities(trt: Any, config: Any, wanted: list[str]) -> list[str]:
     for index, name in enumerate(chosen):
         config.set_compute_capability(possible[name], index)
     return chosen
-
-
-def _own_capability() -> str:
-    """Compute capability of the first GPU, which TensorRT builds for.
-
-    Raises:
-        ValueError: none can be asked.
-    """
-    try:
-        driver = importlib.import_module("cuda.bindings.driver")
-    except ImportError as error:
-        raise ValueError('cuda-python is missing; pip install "cuda-python>=12.6"') from error
-    kinds = driver.CUdevice_attribute
-    codes = [driver.cuInit(0)[0]]
-    code, device = driver.cuDeviceGet(0)
-    numbers = []
-    for name in ("MAJOR", "MINOR"):
-        kind = getattr(kinds, f"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{name}")
-        one, number = driver.cuDeviceGetAttribute(kind, device)
-        codes.append(one)
-        numbers.append(str(number))
-    if any(int(each) for each in [*codes, code]):
-        raise ValueError("there is no GPU to build for")
-    return ".".join(numbers)
 
 
 def _use_timing_cache(config: Any, path: Path) -> Any:

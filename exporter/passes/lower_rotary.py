@@ -33,7 +33,11 @@ class LowerRotaryPass(ir.passes.InPlacePass):
 
 def _replace(b: Inserter, node: ir.Node, angles: dict[tuple[ir.Value, ...], ir.Value]) -> None:
     value, positions, cosines, sines = (_given(node, index) for index in range(4))
-    width, rank, heads = static_dim(cosines, 1), len(value.shape or ()), _heads(node)
+    width, heads = static_dim(cosines, 1), int(attribute(node, "num_heads", 0))
+    old = node.outputs[0]
+    if value.shape is None:  # what it gives has the same one
+        value.shape = old.shape
+    rank = len(value.shape or ())
     if value.dtype is None or width is None or rank not in (3, 4) or (rank == 3 and not heads):
         raise UnsupportedModelError(f"{describe(node)} has no known shape; export the model again")
     if len(positions.shape or (0, 0)) != 2 or attribute(node, "is_packed_batching", 0):
@@ -43,13 +47,14 @@ def _replace(b: Inserter, node: ir.Node, angles: dict[tuple[ir.Value, ...], ir.V
         )
     parts = [width, width]
     if attribute(node, "rotary_embedding_dim", 0):
-        parts.append(_head_size(node, value) - 2 * width)
+        last = static_dim(value, rank - 1)
+        if last is None:
+            raise UnsupportedModelError(f"{describe(node)} has no known width; export it again")
+        parts.append((last if rank == 4 else last // heads) - 2 * width)
     interleaved = bool(attribute(node, "interleaved", 0))
     x = value
     if rank == 3:
-        split = b.constant(
-            f"heads_{_heads(node)}", np.array([0, 0, _heads(node) or -1, sum(parts)])
-        )
+        split = b.constant(f"heads_{heads}", np.array([0, 0, heads or -1, sum(parts)]))
         x = b.node("Reshape", [x, split], value.dtype, [None] * 4)
     x = b.node("Cast", [x], FLOAT, [None] * 4, {"to": FLOAT.value})
     axis = 2 if rank == 3 else 1  # of the heads, over which angles are the same
@@ -60,7 +65,6 @@ def _replace(b: Inserter, node: ir.Node, angles: dict[tuple[ir.Value, ...], ir.V
     if rank == 3:
         whole = b.constant("joined_heads", np.array([0, 0, -1]))
         result = b.node("Reshape", [result, whole], back, [None] * 3)
-    old = node.outputs[0]
     result.shape = old.shape if old.shape is not None else value.shape
     old.replace_all_uses_with(result)
     b.graph.remove(node, safe=True)
@@ -70,18 +74,6 @@ def _given(node: ir.Node, index: int) -> ir.Value:
     value = node.inputs[index]
     assert value is not None
     return value
-
-
-def _heads(node: ir.Node) -> int:
-    return int(attribute(node, "num_heads", 0))
-
-
-def _head_size(node: ir.Node, value: ir.Value) -> int:
-    rank = len(value.shape or ())
-    last = static_dim(value, rank - 1)
-    if last is None:
-        raise UnsupportedModelError(f"{describe(node)} has no known shape; export the model again")
-    return last if rank == 4 else last // _heads(node)
 
 
 def _angles(
@@ -110,17 +102,17 @@ def _rotated(
     width = parts[0]
     if len(parts) > 2 and parts[2]:
         sizes = b.constant(f"rotary_{parts[0]}_{parts[2]}", np.array([2 * width, parts[2]]))
-        x, *rest = _split(b, x, sizes, 2)
+        x, *rest = _split(b, x, sizes, 4)
     if interleaved:
         pairs = b.constant(f"pairs_{width}", np.array([0, 0, 0, width, 2]))
         x = b.node("Reshape", [x, pairs], FLOAT, [None] * 5)
         last = b.constant("axis_4", np.array([4], np.int64))
         one = b.constant("halves_1", np.array([1, 1]))
         first, second = (
-            b.node("Squeeze", [half, last], FLOAT, [None] * 4) for half in _split(b, x, one, 2)
+            b.node("Squeeze", [half, last], FLOAT, [None] * 4) for half in _split(b, x, one, 5)
         )
     else:
-        first, second = _split(b, x, b.constant(f"halves_{width}", np.array([width, width])), 2)
+        first, second = _split(b, x, b.constant(f"halves_{width}", np.array([width, width])), 4)
 
     def product(u: ir.Value, v: ir.Value) -> ir.Value:
         return b.node("Mul", [u, v], FLOAT, [None] * 4)
@@ -139,7 +131,9 @@ def _rotated(
     return b.node("Concat", [*turned, *rest], FLOAT, [None] * 4, {"axis": -1})
 
 
-def _split(b: Inserter, x: ir.Value, sizes: ir.Value, count: int) -> list[ir.Value]:
-    parts = [ir.Value(type=ir.TensorType(FLOAT), shape=ir.Shape([None] * 4)) for _ in range(count)]
+def _split(b: Inserter, x: ir.Value, sizes: ir.Value, rank: int) -> list[ir.Value]:
+    """Two parts of the last axis."""
+    kind, shape = ir.TensorType(FLOAT), ir.Shape([None] * rank)
+    parts = [ir.Value(type=kind, shape=shape) for _ in range(2)]
     b.insert("Split", [x, sizes], parts, {"axis": -1})
     return parts
