@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from minicache.runtime import open_model
+from minicache.plugins import library
+from minicache.runtime import open_model, tensorrt_engine
+from minicache.runtime.engine_profile import engine_profiles
+from minicache.runtime.manifest import KERNELS_NAME, Manifest
 from minicache.runtime.session import Session
+from tests.runtime.fake_cuda import FakeDriver
+from tests.runtime.fake_tensorrt import FakeTensorrt, write_engine
 from tests.runtime.reference_graph import ReferenceGraph
 from tests.runtime.tiny_model import write_tiny_model
 
@@ -56,3 +64,32 @@ def open_tiny(backend: str, tiny_folder: Callable[..., Path]) -> Iterator[OpenTi
     yield open_session
     for session in sessions:
         session.__exit__(None, None, None)
+
+
+@pytest.fixture
+def engine_folder(tiny_folder: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """Writes folders with a fake engine: ``engine_folder("slerp", batch=2, tokens=32)``."""
+
+    def write(variant: str = "slerp", *, batch: int = 2, tokens: int = 32, **options: Any) -> Path:
+        folder = Path(shutil.copytree(tiny_folder(variant, **options), tmp_path / "engine"))
+        dataclasses.replace(Manifest.load(folder), target="tensorrt").save(folder)
+        (folder / KERNELS_NAME).mkdir()
+        (folder / KERNELS_NAME / "kernels.bin").write_bytes(b"none")
+        write_engine(folder, engine_profiles(Manifest.load(folder), batch, tokens))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def fake_trt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeTensorrt]:
+    """TensorRT and a GPU of compute capability 8.7, faked."""
+    driver = FakeDriver()
+    module = FakeTensorrt(driver)
+    monkeypatch.setitem(sys.modules, "tensorrt", module)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", driver)  # type: ignore[arg-type]
+    plugin = tmp_path / library.TENSORRT_LIBRARY
+    monkeypatch.setattr(library, "tensorrt_library_path", lambda: plugin)
+    tensorrt_engine._log.cache_clear()  # it is made from the module
+    yield module
+    tensorrt_engine._log.cache_clear()
