@@ -82,7 +82,7 @@ CHECK_EXPORT void check_add(std::vector<Launch>* list, const char* key, uint32_t
 CHECK_EXPORT int check_prepare(const Launcher* launcher, const std::vector<Launch>* list) {
   return Guard(
       [&] {
-        for (const Launch& launch : *list) launcher->Prepare(launch.key);
+        for (const Launch& launch : *list) launcher->Prepare(launch);
         return 1;
       },
       0);

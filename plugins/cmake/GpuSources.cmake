@@ -1,5 +1,8 @@
-# The GPU path: what a call launches, and how it is launched. Needs no CUDA to build.
-target_sources(minicache_ort PRIVATE
+# The GPU path: what a call launches, and how it is launched; and what it shares with the CPU path.
+# Needs no CUDA to build. Compiled once for all libraries.
+add_library(minicache_gpu OBJECT
+  cpu/attributes.cpp
+  cpu/tensors.cpp
   gpu/attend_plan.cpp
   gpu/choose_image.cpp
   gpu/device_table.cpp
@@ -11,6 +14,8 @@ target_sources(minicache_ort PRIVATE
   gpu/plan.cpp
   gpu/plan_text.cpp
   gpu/retain_plan.cpp
+  gpu/scratch_bound.cpp
   gpu/scratch_layout.cpp)
-find_package(Threads REQUIRED)
-target_link_libraries(minicache_ort PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(minicache_gpu PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}
+                                                 ${CMAKE_CURRENT_SOURCE_DIR}/include)
+target_compile_options(minicache_gpu PRIVATE -Wall -Wextra)

@@ -11,10 +11,6 @@ function(_minicache_add_isa target isa)
   # Math errno would keep the square root from being an instruction.
   target_compile_options(minicache_${isa} PRIVATE -Wall -Wextra -ffp-contract=fast -fno-math-errno
                                                   ${ARGN})
-  if(MINICACHE_SANITIZE)
-    target_compile_options(minicache_${isa} PRIVATE -fsanitize=address,undefined
-                                                    -fno-omit-frame-pointer)
-  endif()
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:minicache_${isa}>)
 endfunction()
 

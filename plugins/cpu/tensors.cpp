@@ -100,15 +100,7 @@ bool HasQueryType(TensorId id) {
   }
 }
 
-std::string CheckTensor(const Slot& slot, const Tensor& tensor, const Expected& expected,
-                        ElementType query_type) {
-  const bool typed =
-      HasQueryType(slot.id) ? tensor.type == query_type : expected.accepts(tensor.type);
-  if (!typed) {
-    const bool same = HasQueryType(slot.id);
-    return "input '" + slot.name + "' has type " + ElementTypeName(tensor.type) + ", wanted " +
-           (same ? std::string("that of query, ") + ElementTypeName(query_type) : expected.types);
-  }
+std::string CheckShape(const Slot& slot, const Tensor& tensor, const Expected& expected) {
   bool fits = static_cast<size_t>(tensor.rank) == expected.shape.size();
   for (size_t i = 0; fits && i < expected.shape.size(); i++) {
     fits = expected.shape[i] < 0 || tensor.shape[i] == expected.shape[i];
@@ -197,6 +189,24 @@ std::vector<Slot> InputSlots(const Attributes& a) {
   return slots;
 }
 
+std::string CheckType(const Attributes& a, const Slot& slot, const Tensors& t) {
+  const ElementType type = t.at(slot).type, query = t[TensorId::kQuery].type;
+  const std::string has = "input '" + slot.name + "' has type " + ElementTypeName(type);
+  if (HasQueryType(slot.id)) {
+    if (type == query) return "";
+    return has + ", wanted that of query, " + ElementTypeName(query);
+  }
+  const Expected expected = Expect(a, slot.id, {});
+  if (!expected.accepts(type)) return has + ", wanted " + expected.types;
+  if (slot.id == TensorId::kExactValue && type != t[TensorId::kExactKey].type) {
+    return "inputs 'past_exact_key' and 'past_exact_value' have different types";
+  }
+  if (slot.id == TensorId::kRetainedValue && type != t[TensorId::kRetainedKey].type) {
+    return "inputs 'past_retained_key' and 'past_retained_value' have different types";
+  }
+  return "";
+}
+
 std::string CheckTensors(const Attributes& a, const std::vector<Slot>& slots, const Tensors& t,
                          CallShape* n) {
   const Tensor &query = t[TensorId::kQuery], &exact = t[TensorId::kExactKey];
@@ -208,15 +218,9 @@ std::string CheckTensors(const Attributes& a, const std::vector<Slot>& slots, co
   n->capacity = a.coded() ? t[TensorId::kKeyCode].shape[2] : n->slots;
   if (a.retains()) n->retained = retained.shape[1];
   for (const Slot& slot : slots) {
-    const std::string error = CheckTensor(slot, t.at(slot), Expect(a, slot.id, *n), query.type);
+    std::string error = CheckType(a, slot, t);
+    if (error.empty()) error = CheckShape(slot, t.at(slot), Expect(a, slot.id, *n));
     if (!error.empty()) return error;
-  }
-  const ElementType exact_type = exact.type;
-  if (t[TensorId::kExactValue].type != exact_type) {
-    return "inputs 'past_exact_key' and 'past_exact_value' have different types";
-  }
-  if (a.retains() && t[TensorId::kRetainedValue].type != t[TensorId::kRetainedKey].type) {
-    return "inputs 'past_retained_key' and 'past_retained_value' have different types";
   }
   if (a.coded() && n->capacity % 16 != 0) {
     return "input 'past_key_code' has capacity " + std::to_string(n->capacity) +

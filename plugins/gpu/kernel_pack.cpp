@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "minicache/launcher.h"
 
@@ -76,17 +77,6 @@ class Reader {
   size_t left_;
 };
 
-std::vector<char> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) Refuse(path, "cannot be read: " + std::string(std::strerror(errno)));
-  std::vector<char> bytes(static_cast<size_t>(file.tellg()));
-  file.seekg(0);
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
-    Refuse(path, "cannot be read");
-  }
-  return bytes;
-}
-
 LaunchArgument::Kind ReadKind(Reader& reader, const std::string& path) {
   const auto kind = reader.Take<char>();
   switch (kind) {
@@ -140,30 +130,42 @@ std::string_view WithoutHint(std::string_view key) {
 
 }  // namespace
 
-KernelPack::KernelPack(const std::string& path) : path_(path), bytes_(ReadFile(path)) {
-  if (bytes_.size() < kHeaderBytes || std::memcmp(bytes_.data(), kMagic, 8) != 0) {
-    Refuse(path_, "is no kernel pack");
+std::vector<char> ReadPackFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) Refuse(path, "cannot be read: " + std::string(std::strerror(errno)));
+  std::vector<char> bytes(static_cast<size_t>(file.tellg()));
+  file.seekg(0);
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {
+    Refuse(path, "cannot be read");
   }
-  Reader header(path_, bytes_.data() + 8, kHeaderBytes - 8);
+  return bytes;
+}
+
+KernelPack::KernelPack(std::string name, std::vector<char> bytes)
+    : name_(std::move(name)), bytes_(std::move(bytes)) {
+  if (bytes_.size() < kHeaderBytes || std::memcmp(bytes_.data(), kMagic, 8) != 0) {
+    Refuse(name_, "is no kernel pack");
+  }
+  Reader header(name_, bytes_.data() + 8, kHeaderBytes - 8);
   const auto version = header.Take<uint32_t>();
   if (version != kVersion) {
-    Refuse(path_, "has version " + std::to_string(version) + ", this library reads version " +
+    Refuse(name_, "has version " + std::to_string(version) + ", this library reads version " +
                       std::to_string(kVersion));
   }
   const size_t count = header.Count();
   const auto table_bytes = header.Take<uint64_t>(), file_bytes = header.Take<uint64_t>();
   const auto checksum = header.Take<uint32_t>();
   if (file_bytes != bytes_.size()) {
-    Refuse(path_, "has " + std::to_string(bytes_.size()) + " bytes instead of " +
+    Refuse(name_, "has " + std::to_string(bytes_.size()) + " bytes instead of " +
                       std::to_string(file_bytes) + ": it was cut or changed");
   }
   if (table_bytes > bytes_.size() - kHeaderBytes ||
       Checksum(bytes_.data() + kHeaderBytes, table_bytes) != checksum) {
-    Refuse(path_, "has a damaged table");
+    Refuse(name_, "has a damaged table");
   }
-  Reader table(path_, bytes_.data() + kHeaderBytes, table_bytes);
+  Reader table(name_, bytes_.data() + kHeaderBytes, table_bytes);
   kernels_.reserve(count);
-  for (size_t i = 0; i < count; i++) kernels_.push_back(ReadKernel(table, path_, bytes_));
+  for (size_t i = 0; i < count; i++) kernels_.push_back(ReadKernel(table, name_, bytes_));
   for (const Kernel& kernel : kernels_) {
     KernelTwins& twins = twins_[WithoutHint(kernel.key)];
     (EndsWith(kernel.key, kPlain) ? twins.plain : twins.hinted) = &kernel;
@@ -178,7 +180,7 @@ KernelTwins KernelPack::Find(std::string_view key) const {
 void KernelPack::CheckImage(const Kernel& kernel, const KernelImage& image) const {
   const bool ends = !image.is_ptx || image.data[image.size - 1] == '\0';
   if (!ends || Checksum(image.data, image.size) != image.checksum) {
-    Refuse(path_, "has a damaged image of kernel '" + kernel.key + "' for sm_" +
+    Refuse(name_, "has a damaged image of kernel '" + kernel.key + "' for sm_" +
                       std::to_string(image.arch));
   }
 }

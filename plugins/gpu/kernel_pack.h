@@ -43,9 +43,14 @@ struct KernelTwins {
   const Kernel* plain;
 };
 
+// The bytes of a file; throws GpuError.
+std::vector<char> ReadPackFile(const std::string& path);
+
 class KernelPack {
  public:
-  explicit KernelPack(const std::string& path);  // throws GpuError
+  // `name` tells in errors where the bytes come from. Throws GpuError.
+  KernelPack(std::string name, std::vector<char> bytes);
+  explicit KernelPack(const std::string& path) : KernelPack(path, ReadPackFile(path)) {}
   KernelPack(const KernelPack&) = delete;
   KernelPack& operator=(const KernelPack&) = delete;
 
@@ -53,11 +58,12 @@ class KernelPack {
   KernelTwins Find(std::string_view key) const;
   // Throws GpuError where the image is not what was written.
   void CheckImage(const Kernel& kernel, const KernelImage& image) const;
-  const std::string& path() const { return path_; }
+  const std::string& name() const { return name_; }
+  const std::vector<char>& bytes() const { return bytes_; }
 
  private:
-  const std::string path_;
-  std::vector<char> bytes_;
+  const std::string name_;
+  const std::vector<char> bytes_;
   std::vector<Kernel> kernels_;
   std::unordered_map<std::string_view, KernelTwins> twins_;  // by the key without its hint
 };

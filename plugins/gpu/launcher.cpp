@@ -1,5 +1,7 @@
 #include "minicache/launcher.h"
 
+#include <utility>
+
 #include "gpu/launcher_parts.h"
 
 namespace minicache::gpu {
@@ -63,7 +65,7 @@ size_t FindIndivisible(const Kernel& kernel, const Launch& launch) {
 const Kernel& Choose(const KernelPack& pack, const Launch& launch) {
   const KernelTwins twins = pack.Find(launch.key);
   if (twins.hinted == nullptr && twins.plain == nullptr) {
-    throw GpuError("kernel pack '" + pack.path() + "' has no kernel '" + launch.key +
+    throw GpuError("kernel pack '" + pack.name() + "' has no kernel '" + launch.key +
                    "'; export the model again, or build the pack with this variant");
   }
   const bool plain_named = twins.plain != nullptr && launch.key == twins.plain->key;
@@ -99,12 +101,15 @@ void CheckGrid(const Launch& launch) {
 }  // namespace
 
 Launcher::Launcher(const std::string& pack, const std::string& driver)
-    : parts_(std::make_unique<Parts>(pack, driver)) {}
+    : Launcher(std::make_shared<const KernelPack>(pack), driver) {}
+
+Launcher::Launcher(std::shared_ptr<const KernelPack> pack, const std::string& driver)
+    : parts_(std::make_unique<Parts>(std::move(pack), driver)) {}
 
 Launcher::~Launcher() = default;
 
 void Launcher::Enqueue(const Launch& launch, Stream stream) const {
-  const Kernel& kernel = Choose(parts_->pack, launch);
+  const Kernel& kernel = Choose(*parts_->pack, launch);
   if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0) return;
   CheckGrid(launch);
   const LoadedKernel loaded = parts_->modules.Get(kernel);
@@ -126,15 +131,13 @@ void Launcher::Enqueue(const Launch& launch, Stream stream) const {
   }
 }
 
-void Launcher::Prepare(const std::string& key) const {
-  const KernelTwins twins = parts_->pack.Find(key);
-  const Kernel* kernel =
-      twins.hinted != nullptr && twins.hinted->key == key ? twins.hinted : twins.plain;
-  if (kernel == nullptr || kernel->key != key) {
-    throw GpuError("kernel pack '" + parts_->pack.path() + "' has no kernel '" + key +
-                   "'; export the model again, or build the pack with this variant");
-  }
-  parts_->modules.Get(*kernel);
+void Launcher::Prepare(const Launch& launch) const {
+  parts_->modules.Get(Choose(*parts_->pack, launch));
+}
+
+void Launcher::Require(const Launch& launch) const {
+  Choose(*parts_->pack, launch);
+  CheckGrid(launch);
 }
 
 void Launcher::Copy(uint64_t to, uint64_t from, size_t bytes, Stream stream) const {

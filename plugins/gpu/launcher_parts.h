@@ -1,7 +1,9 @@
 // What a launcher owns; in this order, since each refers to those above.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "gpu/driver.h"
 #include "gpu/kernel_pack.h"
@@ -11,9 +13,9 @@
 namespace minicache::gpu {
 
 struct Launcher::Parts {
-  Parts(const std::string& path, const std::string& library)
-      : pack(path), driver(library), modules(pack, driver) {}
-  KernelPack pack;
+  Parts(std::shared_ptr<const KernelPack> shared, const std::string& library)
+      : pack(std::move(shared)), driver(library), modules(*pack, driver) {}
+  const std::shared_ptr<const KernelPack> pack;
   LazyDriver driver;
   ModuleCache modules;
 };

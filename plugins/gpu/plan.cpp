@@ -48,7 +48,8 @@ int64_t CodeHead(const Attributes& a, const std::vector<int64_t>& permutation, i
 std::string CheckNode(const Attributes& a) {
   if (!a.coded()) return "";
   if (a.key_format.layout != Layout::kRow) {
-    return "code_layout is 'tile', the CUDA kernels read 'row': export with --target ort-cuda";
+    return "code_layout is 'tile', the CUDA kernels read 'row': export with --target ort-cuda "
+           "or tensorrt";
   }
   if (a.has_decoder && a.segment_length % kSegmentMultiple != 0) {
     return "segment_length is " + std::to_string(a.segment_length) +
@@ -124,27 +125,32 @@ std::string GpuPlan::Make(const Attributes& attributes, const GpuOptions& option
   return "";
 }
 
+std::string GpuPlan::CheckType(TensorId id, const Tensors& tensors) {
+  const ElementType type = tensors[id].type, exact = tensors[TensorId::kExactKey].type;
+  if (id == TensorId::kQuery && !IsHalf(type)) {
+    return std::string("the model is of type ") + ElementTypeName(type) +
+           ", the CUDA kernels take float16 and bfloat16";
+  }
+  if (id == TensorId::kExactKey && !IsHalf(type)) {
+    return std::string("input 'past_exact_key' has type ") + ElementTypeName(type) +
+           ", the CUDA kernels take float16 and bfloat16";
+  }
+  if (id == TensorId::kRetainedKey && type != exact) {
+    return std::string("input 'past_retained_key' has type ") + ElementTypeName(type) +
+           ", the CUDA kernels want that of past_exact_key, " + ElementTypeName(exact);
+  }
+  return "";
+}
+
 std::string GpuPlan::CheckCall(const Tensors& tensors, const CallShape& shape) const {
   if (shape.capacity >= kMostTokens) {
     return "the capacity is " + std::to_string(shape.capacity) +
            " tokens, the CUDA kernels take less than " + std::to_string(kMostTokens);
   }
-  const ElementType model = tensors[TensorId::kQuery].type;
-  const ElementType exact = tensors[TensorId::kExactKey].type;
-  if (!IsHalf(model)) {
-    return std::string("the model is of type ") + ElementTypeName(model) +
-           ", the CUDA kernels take float16 and bfloat16";
-  }
-  if (!IsHalf(exact)) {
-    return std::string("input 'past_exact_key' has type ") + ElementTypeName(exact) +
-           ", the CUDA kernels take float16 and bfloat16";
-  }
-  const ElementType retained = tensors[TensorId::kRetainedKey].type;
-  if (node_.a.retains() && retained != exact) {
-    return std::string("input 'past_retained_key' has type ") + ElementTypeName(retained) +
-           ", the CUDA kernels want that of past_exact_key, " + ElementTypeName(exact);
-  }
-  return "";
+  std::string wrong = CheckType(TensorId::kQuery, tensors);
+  if (wrong.empty()) wrong = CheckType(TensorId::kExactKey, tensors);
+  if (wrong.empty() && node_.a.retains()) wrong = CheckType(TensorId::kRetainedKey, tensors);
+  return wrong;
 }
 
 int64_t GpuPlan::ScratchBytes(const CallShape& shape) const {

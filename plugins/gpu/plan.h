@@ -23,8 +23,12 @@ class GpuPlan {
   // Checks tensors that CheckTensors passed for what it allows and the kernels do not; returns a
   // sentence or an empty string.
   std::string CheckCall(const Tensors& tensors, const CallShape& shape) const;
+  // Likewise the type of one input, given those before it.
+  static std::string CheckType(TensorId id, const Tensors& tensors);
 
   int64_t ScratchBytes(const CallShape& shape) const;
+  // No less than ScratchBytes of any call that is as large as `most` or smaller in any size.
+  int64_t ScratchBound(const CallShape& most) const;
 
   // The launches of a call, in order. All addresses are on the device: `table` of the node's
   // table, `scratch` of ScratchBytes, at a multiple of 256.

@@ -8,7 +8,6 @@
 namespace minicache {
 namespace {
 
-constexpr int64_t kAlignment = 256;
 constexpr int64_t kProgramsPerProcessor = 2;  // that are in flight together
 constexpr int64_t kMostSplits = 128;
 
@@ -31,7 +30,6 @@ ScratchLayout::ScratchLayout(const GpuNode& node, const CallShape& shape) {
                              4 * splits * node.value.stride + 4 * exact_splits * a.head_size);
   chunk = std::clamp<int64_t>(node.options.scratch_bytes / std::max<int64_t>(per_token, 1), 1,
                               std::max<int64_t>(shape.new_tokens, 1));
-  int64_t shared = 0;
   skipped_stride = 1 + a.slack();
   if (a.retains()) {
     active = Reserve(4 * shape.batch * shape.retained, &shared);

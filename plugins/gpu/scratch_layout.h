@@ -9,6 +9,9 @@
 namespace minicache {
 
 struct ScratchLayout {
+  static constexpr int64_t kAlignment = 256;
+  static constexpr int64_t kPadding = 6 * kAlignment;  // of the parts for a chunk, at most
+
   ScratchLayout(const GpuNode& node, const CallShape& shape);
 
   int64_t segments = 0;      // of the capacity, in which keys are coded
@@ -19,6 +22,7 @@ struct ScratchLayout {
   // Bytes from the start. Retention: what attention and the writer share.
   int64_t active = 0;   // i32 [B, P]
   int64_t skipped = 0;  // i32 [B, 1 + X]
+  int64_t shared = 0;   // bytes of both
   // Attention, for a chunk.
   int64_t projected = 0;  // fp16 [B, chunk, H, segments, key stride]
   int64_t offset = 0;     // fp32 [B, chunk, H, segments]

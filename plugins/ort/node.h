@@ -5,12 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "minicache/contract.h"
 #include "minicache/tensors.h"
 #include "ort/api.h"
 
 namespace minicache::ort {
-
-inline constexpr char kOpName[] = "MiniCacheAttention";
 
 OrtStatusPtr Fail(OrtErrorCode code, const std::string& message);
 

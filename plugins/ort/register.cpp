@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gpu/plan_text.h"
+#include "minicache/contract.h"
 #include "minicache/kernels.h"
 #include "ort/minicache_attention_cuda_op.h"
 #include "ort/minicache_attention_op.h"
@@ -15,9 +16,7 @@
 
 namespace {
 
-constexpr char kDomain[] = "com.minicache";
 constexpr char kPackOption[] = "minicache.kernels";
-constexpr int kAbiVersion = 1;
 // The first ONNX Runtime whose custom ops take and return lists of mixed types.
 constexpr int kLeastMinor = 20;
 
@@ -31,7 +30,7 @@ bool IsOlder(const std::string& version) {
 // The kernels of both execution providers in a domain.
 struct Ops {
   explicit Ops(const OrtApi& api, const std::string& pack) : cpu(!pack.empty()), cuda(pack) {
-    Ort::ThrowOnError(api.CreateCustomOpDomain(kDomain, &domain));
+    Ort::ThrowOnError(api.CreateCustomOpDomain(minicache::kDomain, &domain));
     Ort::ThrowOnError(api.CustomOpDomain_Add(domain, &cpu));
     Ort::ThrowOnError(api.CustomOpDomain_Add(domain, &cuda));
   }
@@ -72,7 +71,7 @@ OrtStatus* AddOps(const OrtApi& api, OrtSessionOptions* options) {
 }  // namespace
 
 // Counts changes of the C interface and of the operator's contract.
-MINICACHE_EXPORT int minicache_abi_version() { return kAbiVersion; }
+MINICACHE_EXPORT int minicache_abi_version() { return minicache::kAbiVersion; }
 
 // The instruction set in use: baseline, avx2 or avx512.
 MINICACHE_EXPORT const char* minicache_isa() { return minicache::Kernels().isa; }

@@ -1,49 +1,60 @@
-// The names of a node's attributes, for whatever reads them: `Reader` has Read(name, T*) for
-// int64_t, float, std::string and std::vector<int64_t>, and leaves the default of absent ones.
+// The names of a node's attributes, for whatever reads or writes them.
 #pragma once
 
 #include "minicache/attributes.h"
 
 namespace minicache {
 
-// Those that decide how many inputs and outputs a node has.
-template <class Reader>
-void ReadArity(const Reader& reader, RawAttributes* raw) {
-  reader.Read("mode", &raw->mode);
-  reader.Read("retention", &raw->retention);
-  reader.Read("group_slot", &raw->group_slot);
-  reader.Read("group_size", &raw->group_size);
-  reader.Read("has_bias", &raw->has_bias);
-  reader.Read("has_sink", &raw->has_sink);
-  reader.Read("has_decoder", &raw->has_decoder);
+// Calls visit(name, pointer) for those attributes that decide how many inputs and outputs a node
+// has; the pointer is to int64_t, float, std::string or std::vector<int64_t>. `Raw` may be const.
+template <class Visit, class Raw>
+void VisitArity(const Visit& visit, Raw* raw) {
+  visit("mode", &raw->mode);
+  visit("retention", &raw->retention);
+  visit("group_slot", &raw->group_slot);
+  visit("group_size", &raw->group_size);
+  visit("has_bias", &raw->has_bias);
+  visit("has_sink", &raw->has_sink);
+  visit("has_decoder", &raw->has_decoder);
 }
 
+// All attributes, likewise.
+template <class Visit, class Raw>
+void VisitAttributes(const Visit& visit, Raw* raw) {
+  VisitArity(visit, raw);
+  visit("num_heads", &raw->num_heads);
+  visit("kv_num_heads", &raw->kv_num_heads);
+  visit("head_size", &raw->head_size);
+  visit("code_heads", &raw->code_heads);
+  visit("key_bits", &raw->key_bits);
+  visit("value_bits", &raw->value_bits);
+  visit("code_layout", &raw->code_layout);
+  visit("slerp_t", &raw->slerp_t);
+  visit("magnitude", &raw->magnitude);
+  visit("retention_threshold", &raw->retention_threshold);
+  visit("retention_gamma", &raw->retention_gamma);
+  visit("retention_scope", &raw->retention_scope);
+  visit("window", &raw->window);
+  visit("sinks", &raw->sinks);
+  visit("ring_slots", &raw->ring_slots);
+  visit("segment_length", &raw->segment_length);
+  visit("rotary_interleaved", &raw->rotary_interleaved);
+  visit("scale", &raw->scale);
+  visit("softcap", &raw->softcap);
+  visit("local_window_size", &raw->local_window_size);
+  visit("key_head_permutation", &raw->key_head_permutation);
+  visit("value_head_permutation", &raw->value_head_permutation);
+}
+
+// `Reader` has Read(name, pointer), and leaves the default of absent ones.
+template <class Reader>
+void ReadArity(const Reader& reader, RawAttributes* raw) {
+  VisitArity([&](const char* name, auto* value) { reader.Read(name, value); }, raw);
+}
 template <class Reader>
 RawAttributes ReadRawAttributes(const Reader& reader) {
   RawAttributes raw;
-  ReadArity(reader, &raw);
-  reader.Read("num_heads", &raw.num_heads);
-  reader.Read("kv_num_heads", &raw.kv_num_heads);
-  reader.Read("head_size", &raw.head_size);
-  reader.Read("code_heads", &raw.code_heads);
-  reader.Read("key_bits", &raw.key_bits);
-  reader.Read("value_bits", &raw.value_bits);
-  reader.Read("code_layout", &raw.code_layout);
-  reader.Read("slerp_t", &raw.slerp_t);
-  reader.Read("magnitude", &raw.magnitude);
-  reader.Read("retention_threshold", &raw.retention_threshold);
-  reader.Read("retention_gamma", &raw.retention_gamma);
-  reader.Read("retention_scope", &raw.retention_scope);
-  reader.Read("window", &raw.window);
-  reader.Read("sinks", &raw.sinks);
-  reader.Read("ring_slots", &raw.ring_slots);
-  reader.Read("segment_length", &raw.segment_length);
-  reader.Read("rotary_interleaved", &raw.rotary_interleaved);
-  reader.Read("scale", &raw.scale);
-  reader.Read("softcap", &raw.softcap);
-  reader.Read("local_window_size", &raw.local_window_size);
-  reader.Read("key_head_permutation", &raw.key_head_permutation);
-  reader.Read("value_head_permutation", &raw.value_head_permutation);
+  VisitAttributes([&](const char* name, auto* value) { reader.Read(name, value); }, &raw);
   return raw;
 }
 

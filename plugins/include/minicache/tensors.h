@@ -94,6 +94,10 @@ struct CallShape {
   int64_t slots;
 };
 
+// Checks the type of one input against the attributes and the inputs before it. Returns a sentence
+// naming tensor, got and wanted.
+std::string CheckType(const Attributes& attributes, const Slot& slot, const Tensors& tensors);
+
 // Checks types and shapes against the attributes. Returns a sentence naming tensor, got and wanted.
 std::string CheckTensors(const Attributes& attributes, const std::vector<Slot>& slots,
                          const Tensors& tensors, CallShape* shape);

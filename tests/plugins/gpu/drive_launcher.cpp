@@ -2,7 +2,8 @@
 //   pack PATH                       makes a launcher
 //   context N, destroy N            of the fake driver; 0 is none
 //   launch KEY X Y Z ARGUMENT...    ARGUMENT: p:HEX, i:N, l:N or f:X; the stream is 0x51
-//   prepare KEY
+//   prepare KEY X Y Z ARGUMENT...
+//   require KEY X Y Z ARGUMENT...
 //   copy HEX HEX BYTES              to, from
 //   driver                          asks for the driver
 //   table N...                      makes a device table; the answer is its address
@@ -79,8 +80,9 @@ class Driven {
     } else if (verb == "launch") {
       launcher_->Enqueue(ReadLaunch(words), stream());
     } else if (verb == "prepare") {
-      words >> text;
-      launcher_->Prepare(text);
+      launcher_->Prepare(ReadLaunch(words));
+    } else if (verb == "require") {
+      launcher_->Require(ReadLaunch(words));
     } else if (verb == "copy") {
       uint64_t to = 0, from = 0;
       words >> std::hex >> to >> from >> std::dec >> number;

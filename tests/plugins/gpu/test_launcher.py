@@ -164,10 +164,21 @@ def test_a_context_that_is_gone_is_left_alone(launcher_tools: Path, tmp_path: Pa
 def test_prepare_loads_ahead(launcher_tools: Path, tmp_path: Path) -> None:
     """The launch that follows loads nothing."""
     pack = write_kernels(tmp_path, make_kernel())
-    lines = [f"pack {pack}", "context 1", f"prepare {KEY}|hint=1", LAUNCH]
+    lines = [f"pack {pack}", "context 1", LAUNCH.replace("launch", "prepare"), LAUNCH]
     _, calls = drive(launcher_tools, lines, log=tmp_path / "log")
     kinds = [call.split()[1] for call in calls]
     assert kinds == ["load", "function", "launch", "unload"]
+
+
+def test_a_launch_can_be_checked_without_a_driver(launcher_tools: Path, tmp_path: Path) -> None:
+    """Whether the pack has its kernel, and its grid is one."""
+    pack = write_kernels(tmp_path, make_kernel())
+    wrong = (LAUNCH.replace(KEY, "none"), LAUNCH.replace("2 3 4", "2 65536 4"))
+    lines = [line.replace("launch", "require") for line in (LAUNCH, *wrong)]
+    answers, _ = drive(launcher_tools, [f"pack {pack}", *lines], driver=False)
+    assert answers[1] == "ok"
+    assert "has no kernel 'none|hint=1'" in answers[2]
+    assert "would get 65536 blocks along y" in answers[3]
 
 
 def test_a_copy_is_enqueued(launcher_tools: Path, tmp_path: Path) -> None:

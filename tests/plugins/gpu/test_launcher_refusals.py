@@ -43,7 +43,7 @@ def test_too_large_grids_are_refused(launcher_tools: Path, tmp_path: Path, grid:
             "argument 'out_ptr' of kernel 'scale|T=fp16|BLOCK=64|hint=1' is a pointer",
         ),
         (f"launch {KEY}|D=4|hint=1 1 1 1 p:0", f"has no kernel '{KEY}|D=4|hint=1'; export"),
-        (f"prepare {KEY}|hint=0", f"has no kernel '{KEY}|hint=0'; export"),
+        (f"prepare {KEY}|D=4|hint=1 1 1 1 p:0", f"has no kernel '{KEY}|D=4|hint=1'; export"),
     ],
     ids=["count", "kind", "pointer", "key", "prepare"],
 )
