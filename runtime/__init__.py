@@ -2,7 +2,7 @@
 
 Reading order: ``session`` (what users call), ``manifest`` (what an exported folder says about
 itself), ``open_model`` and ``cache`` (the state buffers), ``binding`` and ``ort`` (ONNX Runtime),
-``generation``, ``evaluate``.
+``open_engine`` and ``tensorrt_model`` (TensorRT), ``generation``, ``evaluate``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from minicache.runtime.errors import MissingDependencyError, SessionError
 from minicache.runtime.ort import first_line
 
-_INSTALL = 'install "minicache-onnx[tensorrt]"'
+_INSTALL = 'pip install "cuda-python>=12.6"'
 _NAME_BYTES = 256
 
 
@@ -127,7 +127,7 @@ def load_driver() -> Any:
         return importlib.import_module("cuda.bindings.driver")
     except (ImportError, OSError) as error:
         raise MissingDependencyError(
-            f"cuda-python cannot be imported ({error}); {_INSTALL}"
+            f"cuda-python cannot be imported ({error}); run: {_INSTALL}"
         ) from error
 
 

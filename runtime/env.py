@@ -20,7 +20,7 @@ CPU_FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_v
 PACKAGES = (
     "minicache-onnx", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "tokenizers",
     "jinja2", "rich", "scipy", "matplotlib", "torch", "transformers", "optimum", "optimum-onnx",
-    "tensorrt", "triton",
+    "tensorrt", "tensorrt-rtx-cu13", "cuda-python", "triton",
 )  # fmt: skip
 
 
@@ -28,13 +28,14 @@ def collect_env() -> dict[str, Any]:
     """Collects versions, the op library, and the machine; a failed probe says so in its place.
 
     Returns:
-        Sections ``system``, ``packages``, ``onnxruntime``, ``library``; JSON-ready.
+        Sections ``system``, ``packages``, ``onnxruntime``, ``library``, ``tensorrt``; JSON-ready.
     """
     return {
         "system": _probe(_system),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
         "onnxruntime": _probe(_onnxruntime),
         "library": _probe(_library),
+        "tensorrt": _probe(_tensorrt),
     }
 
 
@@ -50,7 +51,7 @@ def print_env(env: dict[str, Any]) -> None:
             print(f"  {name}: {text}")
 
 
-def _probe(collect: Callable[[], dict[str, Any]]) -> Any:
+def _probe(collect: Callable[[], Any]) -> Any:
     # A broken installation is why this command is run: no probe may end it.
     try:
         return collect()
@@ -138,6 +139,25 @@ def _library() -> dict[str, Any]:
         value = function()
         facts[name] = value.decode() if isinstance(value, bytes) else value
     return facts
+
+
+def _tensorrt() -> dict[str, Any]:
+    from minicache.plugins.library import tensorrt_library_path
+    from minicache.runtime.cuda_device import CudaDevice
+    from minicache.runtime.engine_file import FLAVOURS
+    from minicache.runtime.tensorrt_engine import load_tensorrt
+
+    def device() -> str:
+        found = CudaDevice()
+        found.close()
+        return f"{found.name}, compute capability {found.capability}"
+
+    # Each for itself: an engine is often built where only some of them are.
+    facts = {
+        name: _probe(lambda flavour=flavour: load_tensorrt(flavour).__version__)
+        for flavour, name in FLAVOURS.items()
+    }
+    return {**facts, "plugin": _probe(lambda: str(tensorrt_library_path())), "GPU": _probe(device)}
 
 
 if __name__ == "__main__":
