@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,11 @@ def _tensorrt() -> dict[str, Any]:
         found.close()
         return f"{found.name}, compute capability {found.capability}"
 
+    def version(flavour: str) -> str:
+        return str(load_tensorrt(flavour).__version__)
+
     # Each for itself: an engine is often built where only some of them are.
-    facts = {
-        name: _probe(lambda flavour=flavour: load_tensorrt(flavour).__version__)
-        for flavour, name in FLAVOURS.items()
-    }
+    facts = {name: _probe(partial(version, flavour)) for flavour, name in FLAVOURS.items()}
     return {**facts, "plugin": _probe(lambda: str(tensorrt_library_path())), "GPU": _probe(device)}
 
 
