@@ -14,7 +14,7 @@ import numpy.typing as npt
 from minicache.runtime.errors import MissingDependencyError, SessionError
 from minicache.runtime.ort import first_line
 
-_INSTALL = 'pip install "cuda-python>=12.6"'
+_INSTALL = 'pip install "cuda-python>=12.8"'
 _NAME_BYTES = 256
 
 
