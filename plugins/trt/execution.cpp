@@ -29,18 +29,33 @@ size_t Execution::WorkspaceBytes(const Node& node, const CallShape& most) {
   return static_cast<size_t>(node.plan().ScratchBound(most)) + kAlignment;
 }
 
-void Execution::Prepare(const Tensors& tensors, const CallShape& shape) {
-  table_.Address();
-  for (const Launch& launch : LaunchesAhead(*node_, tensors, shape)) {
-    kernels_->launcher.Prepare(launch);
+void Execution::Check(const Tensors& tensors) {
+  std::vector<Tensor> now;
+  now.reserve(node_->slots().size());
+  for (const Slot& slot : node_->slots()) {
+    now.push_back(tensors.at(slot));
+    now.back().data = nullptr;
   }
+  if (now == checked_) return;
+  shape_ = node_->Check(tensors);
+  checked_ = std::move(now);
+  prepared_ = false;
 }
 
-void Execution::Run(const Tensors& tensors, const CallShape& shape, void* workspace,
-                    gpu::Stream stream) {
+void Execution::Prepare(const Tensors& tensors) {
+  Check(tensors);
+  table_.Address();
+  if (prepared_) return;
+  for (const Launch& launch : LaunchesAhead(*node_, tensors, shape_)) {
+    kernels_->launcher.Prepare(launch);
+  }
+  prepared_ = true;
+}
+
+void Execution::Run(const Tensors& tensors, void* workspace, gpu::Stream stream) {
   const uint64_t scratch = (AddressOf(workspace) + kAlignment - 1) / kAlignment * kAlignment;
   const LastCall::Launches launches =
-      last_.Get(node_->plan(), node_->slots(), tensors, table_.Address(), scratch, shape);
+      last_.Get(node_->plan(), node_->slots(), tensors, table_.Address(), scratch, shape_);
   for (const Launch& launch : *launches) kernels_->launcher.Enqueue(launch, stream);
 }
 

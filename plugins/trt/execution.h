@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "gpu/last_call.h"
 #include "minicache/device_table.h"
@@ -19,13 +20,16 @@ class Execution {
   // Workspace of calls up to a shape.
   static size_t WorkspaceBytes(const Node& node, const CallShape& most);
 
-  // Loads what calls of these types and shapes need onto the device, so that Run only enqueues.
-  // Throws std::exception with a sentence.
-  void Prepare(const Tensors& tensors, const CallShape& shape);
+  // Checks types and shapes. Throws std::exception with a sentence.
+  void Check(const Tensors& tensors);
 
-  // Enqueues a call; states are those that the node may write. Device memory is neither allocated
-  // nor waited for, once Prepare has seen the shapes. Throws std::exception with a sentence.
-  void Run(const Tensors& tensors, const CallShape& shape, void* workspace, gpu::Stream stream);
+  // Likewise, and loads what calls with these need onto the device, so that Run only enqueues.
+  void Prepare(const Tensors& tensors);
+
+  // Enqueues a call that was checked last; states are those that the node may write. Device memory
+  // is neither allocated nor waited for, once Prepare has seen the shapes. Throws std::exception
+  // with a sentence.
+  void Run(const Tensors& tensors, void* workspace, gpu::Stream stream);
 
   // Enqueues a copy of a state to where the network wants it.
   void Copy(void* to, const void* from, size_t bytes, gpu::Stream stream) const;
@@ -35,6 +39,11 @@ class Execution {
   const std::shared_ptr<const EngineKernels> kernels_;
   const gpu::DeviceTable table_;
   LastCall last_;
+
+  // Steps repeat each other: what was checked is not checked again.
+  std::vector<Tensor> checked_;  // inputs, without their memory
+  CallShape shape_ = {};         // of these
+  bool prepared_ = false;        // for these
 };
 
 // Checks, without a driver, that the kernels can run calls of these types and shapes. Throws.

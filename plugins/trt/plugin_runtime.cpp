@@ -65,8 +65,11 @@ int32_t MiniCacheAttentionPlugin::onShapeChange(const nvinfer1::PluginTensorDesc
     const Node& node = *parts_.node;
     node.CheckInputs(input_count);
     const Tensors tensors = TensorsOf(node, inputs);
-    const CallShape shape = node.Check(tensors);
-    if (parts_.phase == nvinfer1::TensorRTPhase::kRUNTIME) Work().Prepare(tensors, shape);
+    if (parts_.phase == nvinfer1::TensorRTPhase::kRUNTIME) {
+      Work().Prepare(tensors);
+    } else {
+      node.Check(tensors);
+    }
     return kDone;
   });
 }
@@ -78,8 +81,8 @@ int32_t MiniCacheAttentionPlugin::enqueue(const nvinfer1::PluginTensorDesc* inpu
   return Guard<int32_t>(parts_.node->name(), kFailed, [&] {
     const Node& node = *parts_.node;
     Tensors tensors = TensorsOf(node, input_descriptions);
-    const CallShape shape = node.Check(tensors);
     Execution& work = Work();
+    work.Check(tensors);
     for (size_t i = 0; i < node.slots().size(); i++) {
       tensors.at(node.slots()[i]).data = static_cast<char*>(const_cast<void*>(inputs[i]));
     }
@@ -93,7 +96,7 @@ int32_t MiniCacheAttentionPlugin::enqueue(const nvinfer1::PluginTensorDesc* inpu
       }
       state.data = static_cast<char*>(outputs[i]);
     }
-    work.Run(tensors, shape, workspace, stream);
+    work.Run(tensors, workspace, stream);
     return kDone;
   });
 }

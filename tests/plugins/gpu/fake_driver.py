@@ -33,19 +33,28 @@ LAUNCH = f"launch {KEY}|hint=1 2 3 4 {ARGUMENTS}"
 
 def build_tools(folder: Path, *options: str) -> None:
     """Compiles ``driven`` and ``libcuda.so.1`` into a folder; skips without a compiler."""
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
     # One unit: the headers of the standard library are what takes the time.
     parts = [*(PLUGINS / "gpu" / f"{name}.cpp" for name in SOURCES), HERE / "drive_launcher.cpp"]
     (folder / "driven.cpp").write_text("".join(f'#include "{part}"\n' for part in parts))
-    base = [compiler, "-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", *options]
-    fake = [*base, "-shared", "-fPIC", str(HERE / "fake_cuda.cpp"), "-o", "libcuda.so.1"]
+    build_fake_driver(folder, *options)
     include = [f"-I{PLUGINS}", f"-I{PLUGINS / 'include'}"]
-    program = [*base, *include, "driven.cpp", "-pthread", "-ldl", "-o", "driven"]
-    for command in (fake, program):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
+    run_compiler(folder, *options, *include, "driven.cpp", "-pthread", "-ldl", "-o", "driven")
+
+
+def build_fake_driver(folder: Path, *options: str) -> None:
+    """Compiles ``libcuda.so.1`` into a folder; skips without a compiler."""
+    source = str(HERE / "fake_cuda.cpp")
+    run_compiler(folder, *options, "-shared", "-fPIC", source, "-o", "libcuda.so.1")
+
+
+def run_compiler(folder: Path, *arguments: str) -> None:
+    """Runs the C++ compiler in a folder; skips without one."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    command = [compiler, "-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def drive(
