@@ -2,12 +2,12 @@
 
 On a machine with an NVIDIA GPU and TensorRT or TensorRT-RTX, with two exports of one fp16 model:
 
-    minicache-export model.onnx -o OUT --mode subspace --target tensorrt
-    minicache-export model.onnx -o REFERENCE --mode subspace --target ort-cpu --plan OUT/plan.json
+    minicache-export model.onnx -o OUT --target tensorrt
+    minicache-export model.onnx -o REFERENCE --target ort-cuda --no-kernels --plan OUT/plan.json
     python benchmarks/trt_check.py OUT REFERENCE --json OUT.json
 
-(``--plan`` for ``--mode subspace`` alone: targets round code widths differently. Other modes need
-the same options twice.) The engine is built first, unless there is one. Exit code 1: the logits
+The second stores its codes as the first does, and runs on the CPU here; modes without a plan take
+the same options twice. The engine is built first, unless there is one. Exit code 1: the logits
 differ, or a step failed; 2: TensorRT or a GPU is missing.
 """
 
@@ -34,6 +34,7 @@ from minicache.runtime.engine_file import ENGINE_NAME, EngineFile
 from minicache.runtime.errors import MiniCacheError, MissingDependencyError, PackageError
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.metrics import kl_divergence, log_softmax
+from minicache.runtime.ort import CPU
 from minicache.runtime.session import Session
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -163,7 +164,7 @@ def check(given: argparse.Namespace, found: dict[str, Any]) -> bool:
         chunk = min(given.chunk, session.longest_call or given.chunk)
         actual = walk(session, ids, given.prefill, chunk)
         found["in place"] = all(one == other for one, other in session.state_pointers().values())
-    with Session(given.reference, **sizes) as session:
+    with Session(given.reference, **sizes, providers=[CPU]) as session:
         expected = walk(session, ids, given.prefill, chunk)
     table = Table()
     for kind, logits in actual.items():
@@ -187,7 +188,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path, help="exported with --target tensorrt")
-    parser.add_argument("reference", type=Path, help="the same with --target ort-cpu")
+    parser.add_argument("reference", type=Path, help="the same with --target ort-cuda")
     parser.add_argument("--rtx", action="store_true", help="build with TensorRT-RTX")
     parser.add_argument("--rebuild", action="store_true", help="build again if there is an engine")
     parser.add_argument("--batch", type=int, default=1, metavar="B", help="rows; default: 1")

@@ -39,8 +39,12 @@ class MiniCacheAttention(OpRun):
             value = onnx.helper.get_attribute_value(attribute)
             attributes[attribute.name] = value.decode() if isinstance(value, bytes) else value
         full = schemas.attributes_with_defaults(attributes)
-        outputs = run_node(full, dict(zip(schemas.input_names(full), inputs, strict=True)))
-        return tuple(outputs[name] for name in schemas.output_names(full))
+        given = dict(zip(schemas.input_names(full), inputs, strict=True))
+        # On TensorRT a node hands on the states that it only reads.
+        kept = {name.replace("past_", "present_", 1): array for name, array in given.items()}
+        outputs = {**kept, **run_node(full, given)}
+        threaded = len(self.onnx_node.output) > 1
+        return tuple(outputs[name] for name in schemas.output_names(full, threaded))
 
 
 class ReferenceGraph:
