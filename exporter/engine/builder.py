@@ -17,8 +17,8 @@ from minicache.exporter.calibration.store import default_store
 from minicache.exporter.engine.explain import (
     PLUGIN,
     explain,
-    explain_copies,
     explain_end,
+    explain_unsound,
 )
 from minicache.exporter.engine.installed import find_module, worker_environment
 from minicache.exporter.engine.phases import Phases
@@ -68,7 +68,7 @@ class BuildResult:
 
     Attributes:
         file: what ``engine.json`` says.
-        plugins: attention layers in the engine, by profile, as far as TensorRT lists them.
+        plugins: names of the engine's attention layers, once per profile.
         seconds: that the build took.
     """
 
@@ -116,7 +116,7 @@ def build_engine(folder: Path, options: BuildOptions | None = None) -> BuildResu
             aliased=options.aliased,
         )
         try:
-            answer = _run(request, folder, Path(scratch), quiet=options.quiet)
+            answer = _run(request, manifest.num_layers, folder, options.quiet)
             file = EngineFile(
                 flavour=module,
                 version=answer.version,
@@ -156,12 +156,19 @@ def _check(folder: Path, manifest: Manifest, options: BuildOptions) -> None:
             raise PlanError(f"--{name} is {value}; give at least 1")
 
 
-def _run(request: BuildRequest, folder: Path, scratch: Path, *, quiet: bool) -> BuildAnswer:
+def _run(request: BuildRequest, layers: int, folder: Path, quiet: bool) -> BuildAnswer:
     """Runs the process; returns its answer once the engine is known to be sound.
+
+    Args:
+        request: what to build.
+        layers: attention layers of the model.
+        folder: exported; keeps the log when it fails.
+        quiet: no progress.
 
     Raises:
         MiniCacheError: one of ``explain``.
     """
+    scratch = Path(request.log).parent
     request.save(scratch / "request.json")
     environment = worker_environment(request.module, folder / KERNELS_NAME, scratch)
     command = [sys.executable, "-m", "minicache.exporter.engine.worker"]
@@ -189,16 +196,15 @@ def _run(request: BuildRequest, folder: Path, scratch: Path, *, quiet: bool) -> 
         except BaseException:  # interrupted: it must not go on alone
             process.kill()
             raise
-    if answer is not None and not (answer.failed or answer.copies):
+    if answer is not None and answer.sound(len(request.profiles), layers):
         return answer
     log = _keep_log(request, folder, scratch)
     if answer is None:
         raise explain_end(request, code, phases.current, log)
-    raise (
-        explain(request, answer, log)
-        if answer.failed
-        else explain_copies(request, answer.copies, log)
-    )
+    if answer.failed:
+        said = (scratch / "stderr").read_text(encoding="utf-8", errors="replace")
+        raise explain(request, answer, said, log)
+    raise explain_unsound(request, answer, log)
 
 
 def _content(line: str) -> dict[str, object]:

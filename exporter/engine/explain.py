@@ -21,15 +21,17 @@ from minicache.runtime.errors import (
 
 # The three names by which TensorRT finds a plugin.
 PLUGIN = f"plugin {schemas.OP_TYPE}, version {schemas.VERSION}, namespace {schemas.DOMAIN}"
+_OWN = f"{schemas.OP_TYPE} '"  # how the plugin's own sentences begin: the node's name follows
 _QUOTED = 300  # characters of TensorRT's own words
 
 
-def explain(request: BuildRequest, answer: BuildAnswer, log: Path) -> MiniCacheError:
+def explain(request: BuildRequest, answer: BuildAnswer, stderr: str, log: Path) -> MiniCacheError:
     """The error for an answer that says which step failed.
 
     Args:
         request: of the build.
         answer: to it.
+        stderr: what else the process said.
         log: where everything that TensorRT said can be read.
     """
     said = " | ".join(answer.messages)
@@ -43,6 +45,8 @@ def explain(request: BuildRequest, answer: BuildAnswer, log: Path) -> MiniCacheE
         )
     if answer.failed == "capability":
         return PlanError(f"{name} cannot build for this compute capability: {said}")
+    if own := [line for line in [*answer.messages, *stderr.splitlines()] if _OWN in line]:
+        return EngineError(f"{name}: {own[0][own[0].index(_OWN) :]}")
     if "lugin not found" in said:
         asked = _asked(Path(request.model), answer.messages)
         return EngineError(
@@ -89,11 +93,21 @@ def explain_end(request: BuildRequest, code: int, phase: str, log: Path) -> Mini
     )
 
 
-def explain_copies(request: BuildRequest, copies: list[str], log: Path) -> MiniCacheError:
-    """The error for an engine that copies the cache, which makes it slow and the state stale."""
+def explain_unsound(request: BuildRequest, answer: BuildAnswer, log: Path) -> MiniCacheError:
+    """The error for an engine that copies the cache, so that its state goes stale, or lost layers.
+
+    Args:
+        request: of the build.
+        answer: to it.
+        log: as for ``explain``.
+    """
+    what = f"has {len(answer.plugins)} attention layers in {len(request.profiles)} profiles"
+    if answer.copies:
+        first = _quote(answer.copies[0])
+        what = f"copies tensors of the cache instead of working in place ({first})"
     return EngineError(
-        f"{FLAVOURS[request.module]} copies {len(copies)} tensors of the cache instead of working "
-        f"in place ({_quote(copies[0])}); its log is {str(log)!r}, please report it"
+        f"the engine of {FLAVOURS[request.module]} {answer.version} {what}; its log is "
+        f"{str(log)!r}, please report it"
     )
 
 

@@ -57,7 +57,7 @@ class BuildAnswer:
         messages: what TensorRT said about it, errors only.
         version: of TensorRT.
         capabilities: that the engine runs on.
-        plugins: names of the attention layers of the engine, by profile.
+        plugins: names of the engine's attention layers, once per profile.
         copies: lines in which TensorRT says that it copies a plugin's tensors.
     """
 
@@ -67,6 +67,16 @@ class BuildAnswer:
     capabilities: list[str] = field(default_factory=list)
     plugins: list[str] = field(default_factory=list)
     copies: list[str] = field(default_factory=list)
+
+    def sound(self, profiles: int, layers: int) -> bool:
+        """Whether there is an engine in which every layer works in place.
+
+        Args:
+            profiles: of the request.
+            layers: attention layers of the model; an engine has each once per profile. TensorRT's
+                log lists them, but no contract says so: no list is no finding.
+        """
+        return not self.failed and not self.copies and len(self.plugins) in (0, profiles * layers)
 
     def line(self) -> str:
         """As one line of the process's output."""

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from minicache.exporter.engine.installed import TENSORRT
 from minicache.exporter.engine.request import BuildAnswer, BuildRequest
 from minicache.exporter.schemas import DOMAIN, OP_TYPE, VERSION
 from minicache.runtime.cuda_device import CudaDevice
@@ -105,7 +106,6 @@ def _build(trt: Any, request: BuildRequest, logger: Any) -> BuildAnswer:
         errors = [parser.get_error(index).desc() for index in range(parser.num_errors)]
         return failed("parse", *errors)
     config.set_preview_feature(trt.PreviewFeature.ALIASED_PLUGIN_IO_10_03, request.aliased)
-    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     monitor = _monitor(trt)
     config.progress_monitor = monitor
     for shapes in request.profiles:
@@ -113,7 +113,9 @@ def _build(trt: Any, request: BuildRequest, logger: Any) -> BuildAnswer:
         for name, sizes in shapes.items():
             profile.set_shape(name, *sizes)
         config.add_optimization_profile(profile)
-    cache = _use_timing_cache(config, Path(request.timing_cache))
+    # TensorRT-RTX times on the device that it runs on, and keeps no such cache.
+    cached = request.module == TENSORRT
+    cache = _use_timing_cache(config, Path(request.timing_cache)) if cached else None
     engine = builder.build_serialized_network(network, config)
     if engine is None:
         return failed("build")
