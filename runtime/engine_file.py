@@ -199,7 +199,7 @@ def _check_types(file: EngineFile) -> None:
         wanted(name, isinstance(getattr(file, name), str))
     wanted("capabilities", bool(file.capabilities) and texts(file.capabilities))
     wanted("files", isinstance(file.files, dict) and texts((*file.files, *file.files.values())))
-    wanted("engine_bytes", isinstance(file.engine_bytes, int))
+    wanted("engine_bytes", isinstance(file.engine_bytes, int) and file.engine_bytes > 0)
     sizes = [size for profile in file.profiles for size in list(vars(profile).values())[1:]]
     wanted("profiles", bool(sizes) and all(isinstance(size, int) and size > 0 for size in sizes))
     for entry in file.capabilities:

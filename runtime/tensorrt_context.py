@@ -20,16 +20,14 @@ class TensorrtContext:
         stream: handle of the stream that everything runs on.
 
     Raises:
-        PackageError: TensorRT makes no context.
-        SessionError: it does not take the profile.
+        SessionError: TensorRT makes no context, or does not take the profile.
     """
 
     def __init__(self, engine: TensorrtEngine, profile: int, memory: int, stream: int) -> None:
         self._engine, self._stream = engine, stream
-        self._context = engine.context(memory)
+        self._context = engine.context(profile, memory, stream)
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[str, int] = {}
-        self._must(self._context.set_optimization_profile_async(profile, stream))
 
     def _must(self, done: Any) -> None:
         if not done:

@@ -14,7 +14,7 @@ import numpy as np
 from minicache.exporter import schemas
 from minicache.plugins import library
 from minicache.runtime.engine_file import ENGINE_NAME, FLAVOURS
-from minicache.runtime.errors import MissingDependencyError, PackageError
+from minicache.runtime.errors import MissingDependencyError, PackageError, SessionError
 from minicache.runtime.signature import GraphTensor
 
 # The module's names of element types: ONNX Runtime's, and NumPy's.
@@ -83,6 +83,11 @@ class TensorrtEngine:
         found = []
         for index in range(self._engine.num_io_tensors):
             name = self._engine.get_tensor_name(index)
+            if self._engine.get_tensor_location(name) != self._tensorrt.TensorLocation.DEVICE:
+                raise PackageError(
+                    f"{str(self.path)!r} wants {name!r} in the host's memory: it was not built by "
+                    f"us; run: minicache build-engine {self.path.parent}"
+                )
             if self._engine.get_tensor_mode(name) == mode:
                 kind = _TYPES.get(self._engine.get_tensor_dtype(name).name, ("?", ""))[0]
                 shape = (int(size) for size in self._engine.get_tensor_shape(name))
@@ -94,23 +99,24 @@ class TensorrtEngine:
         """NumPy's type of an input or output that was described."""
         return np.dtype(_TYPES[self._engine.get_tensor_dtype(name).name][1])
 
-    def context(self, memory: int) -> Any:
-        """A new ``IExecutionContext`` that works in ``activation_bytes`` at ``memory``.
+    def context(self, profile: int, memory: int, stream: int) -> Any:
+        """A new ``IExecutionContext`` of a profile, with its ``activation_bytes`` at ``memory``.
 
         Contexts may share them as long as their runs follow each other on one stream.
 
         Raises:
-            PackageError: TensorRT makes none.
+            SessionError: TensorRT makes none.
         """
         self._log.lines.clear()
         strategy = self._tensorrt.ExecutionContextAllocationStrategy.USER_MANAGED
         context = self._engine.create_execution_context(strategy)
-        if context is None:
-            raise PackageError(
+        if context is not None:
+            context.set_device_memory(memory, self.activation_bytes)
+        if context is None or not context.set_optimization_profile_async(profile, stream):
+            raise SessionError(
                 f"{self.name} makes no execution context of {str(self.path)!r} ({self.reason()}); "
                 f"free GPU memory, or run: minicache build-engine {self.path.parent}"
             )
-        context.set_device_memory(memory, self.activation_bytes)
         return context
 
     def close(self) -> None:

@@ -36,14 +36,13 @@ class TensorrtModel:
 
     Raises:
         PackageError: engine and manifest do not belong together.
-        SessionError: the state or the activations do not fit onto the device.
+        SessionError: the state, the activations or TensorRT's own needs do not fit onto the device.
     """
 
     def __init__(
         self, engine: TensorrtEngine, profiles: Sequence[Profile], device: CudaDevice, cache: Cache
     ) -> None:
-        self._engine, self._profiles = engine, profiles
-        self._device, self._cache = device, cache
+        self._engine, self._device, self._cache = engine, device, cache
         check_names(engine, cache, engine.path)
         self._logits = np.empty(0, logits_type(engine, engine.path))
         self._types = {name: engine.numpy_type(name) for name in CONTROL_INPUTS}
@@ -53,7 +52,12 @@ class TensorrtModel:
         self._memory = self._allocate(engine.activation_bytes, [engine.activation_bytes])
         # What a call takes in and gives back; each grows to the largest call so far.
         self._buffers: dict[str, tuple[int, int]] = {}
-        self._contexts: dict[int, TensorrtContext] = {}
+        room = cache.batch_size, 1, 1, cache.capacity
+        self._contexts = {
+            profile: self._context(index)
+            for index, profile in enumerate(profiles)
+            if profile.covers(*room)
+        }
         self._last: TensorrtContext | None = None
         self.push()
 
@@ -85,10 +89,11 @@ class TensorrtModel:
         shape: tuple[int, ...],
     ) -> None:
         """Runs the engine once; see ``Model``."""
-        context = self._context(self._profile_of(control["input_ids"].shape[1], shape[1]))
+        context = self._covering(control["input_ids"].shape[1], shape[1])
         given = {name: np.ascontiguousarray(x, self._types[name]) for name, x in control.items()}
         if self._logits.shape != shape:
             self._logits = np.empty(shape, self._logits.dtype)
+        self._device.enter()
         try:
             self._queue(context, given, wanted=logits is not None)
         except SessionError:
@@ -115,27 +120,25 @@ class TensorrtModel:
         if wanted:
             self._device.download(self._logits, self._buffers["logits"][0])
 
-    def _profile_of(self, tokens: int, positions: int) -> int:
+    def _covering(self, tokens: int, positions: int) -> TensorrtContext:
         sizes = self._cache.batch_size, tokens, positions, self._cache.capacity
-        for index, profile in enumerate(self._profiles):
+        for profile, context in self._contexts.items():
             if profile.covers(*sizes):
-                return index
-        most = max(profile.tokens for profile in self._profiles)
+                return context
+        most = max((profile.tokens for profile in self._contexts), default=0)
         raise SessionError(
             f"the engine has no profile for {tokens} new tokens per row, it takes up to {most} in "
-            "one call; use prefill(), or build the engine again"
+            "one call; use prefill(), or run: minicache build-engine "
+            f"{self._engine.path.parent} --chunk {tokens}"
         )
 
     def _context(self, index: int) -> TensorrtContext:
-        self._device.enter()
-        if index not in self._contexts:
-            context = TensorrtContext(self._engine, index, self._memory, self._device.stream)
-            for past, address in self._states.items():
-                context.reshape(past, self._cache.arrays[past].shape)
-                context.bind(past, address)
-                context.bind(self._cache.states[past].present, address)
-            self._contexts[index] = context
-        return self._contexts[index]
+        context = TensorrtContext(self._engine, index, self._memory, self._device.stream)
+        for past, address in self._states.items():
+            context.reshape(past, self._cache.arrays[past].shape)
+            context.bind(past, address)
+            context.bind(self._cache.states[past].present, address)
+        return context
 
     def _buffer(self, name: str, array: npt.NDArray[Any]) -> int:
         address, room = self._buffers.get(name, (0, 0))

@@ -80,6 +80,7 @@ class FakeTensorrt(SimpleNamespace):
         libraries: plugin libraries that were loaded.
         refusing: by function, the message that it logs before it refuses.
         contexts: execution contexts in the order in which they were made.
+        hosted: inputs that engines want in the host's memory.
     """
 
     def __init__(self, driver: FakeDriver) -> None:
@@ -89,6 +90,8 @@ class FakeTensorrt(SimpleNamespace):
         self.contexts: list[FakeContext] = []
         self.logger: Any = None
         self.TensorIOMode = SimpleNamespace(INPUT=INPUT, OUTPUT=OUTPUT)
+        self.TensorLocation = SimpleNamespace(DEVICE="device", HOST="host")
+        self.hosted: set[str] = set()
         self.ExecutionContextAllocationStrategy = SimpleNamespace(USER_MANAGED="user")
 
     def Runtime(self, logger: Any) -> SimpleNamespace:
@@ -147,6 +150,9 @@ class FakeEngine:
 
     def get_tensor_mode(self, name: str) -> str:
         return INPUT if name in self._inputs else OUTPUT
+
+    def get_tensor_location(self, name: str) -> str:
+        return "host" if name in self.module.hosted else "device"
 
     def get_tensor_dtype(self, name: str) -> DataType:
         return _ONNX_TYPES[self._values[name].type.tensor_type.elem_type]

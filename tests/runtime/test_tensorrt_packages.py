@@ -14,7 +14,7 @@ from minicache.plugins import library
 from minicache.runtime import tensorrt_engine
 from minicache.runtime.engine_file import ENGINE_NAME, SIDECAR_NAME
 from minicache.runtime.engine_profile import engine_profiles
-from minicache.runtime.errors import MissingDependencyError, PackageError
+from minicache.runtime.errors import MissingDependencyError, PackageError, SessionError
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.session import Session
 from tests.runtime.fake_cuda import Status
@@ -168,6 +168,24 @@ def test_a_manifest_of_another_model_is_noticed(
     rewrite(folder)
     with pytest.raises(PackageError, match=r"wants 'past_minicache.0.key_code' as tensor\(int8\)"):
         Session(folder)
+
+
+def test_an_engine_that_reads_the_hosts_memory_is_not_ours(
+    engine_folder: FOLDER, fake_trt: FakeTensorrt
+) -> None:
+    fake_trt.hosted.add("past_lengths")
+    with pytest.raises(PackageError, match=r"wants 'past_lengths' in the host's memory"):
+        Session(engine_folder())
+
+
+@pytest.mark.parametrize("function", ["create_execution_context", "set_optimization_profile_async"])
+def test_a_context_that_is_refused_is_told_when_the_session_opens(
+    function: str, engine_folder: FOLDER, fake_trt: FakeTensorrt
+) -> None:
+    fake_trt.refusing[function] = "out of memory"
+    with pytest.raises(SessionError, match=r"no execution context .* \(out of memory\); free GPU"):
+        Session(engine_folder())
+    assert (fake_trt.driver.memory, fake_trt.driver.contexts) == ({}, 0)
 
 
 def test_tensorrt_rtx_takes_our_plugin_once_and_refuses_junk(tmp_path: Path) -> None:

@@ -82,8 +82,8 @@ def test_a_decode_step_is_one_call_of_tensorrt(
             session.forward(np.ones((2, 1), np.int64), logits="last")
         session.prefill(np.ones((2, 18), np.int64))
         session.forward(np.ones((2, 1), np.int64), logits="last")
-    prefill, decode = fake_trt.contexts
-    assert (prefill.profile, decode.profile) == (1, 0)
+    decode, prefill = fake_trt.contexts
+    assert (decode.profile, prefill.profile) == (0, 1)
     # Once: shapes of states and 4 control inputs, addresses of both ends of states, and of logits.
     once = ["set_input_shape"] * (states + 4) + ["set_tensor_address"] * (2 * states + 5)
     assert sorted(decode.told) == ["execute_async_v3"] * 5 + once
@@ -165,4 +165,4 @@ def test_a_cache_may_be_smaller_than_the_engine_was_built_for(
     with Session(engine_folder(), max_sequence_length=40) as session:
         assert session.capacity == 48
         session.prefill(np.ones(48, np.int64))
-    assert fake_trt.contexts[0].shapes["past_minicache.0.key_code"][2] == 48
+    assert fake_trt.contexts[1].shapes["past_minicache.0.key_code"][2] == 48
