@@ -61,9 +61,7 @@ def test_calls_that_are_longer_than_the_engine_takes(
     engine_folder: FOLDER, fake_trt: FakeTensorrt
 ) -> None:
     with Session(engine_folder(tokens=32)) as session:
-        with pytest.raises(
-            SessionError, match=r"33 new tokens .* up to 32 .*--chunk 33"
-        ):
+        with pytest.raises(SessionError, match=r"33 new tokens .* up to 32 .*--chunk 33"):
             session.forward(np.ones((1, 33), np.int64))
         assert session.lengths.tolist() == [0] and session.longest_call == 32
         session.prefill(np.ones(80, np.int64), chunk=64)
