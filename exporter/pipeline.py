@@ -99,13 +99,13 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         source, facts = io.load_model(model), io.read_facts(model)
         normalised = normalise(source, facts)
         step.advance()
+    if target.lowered:
+        check_parsable(normalised.model)
     if normalised.dtype not in target.dtypes:
         raise UnsupportedModelError(
             f"the model is {normalised.dtype}, target {target.name} runs "
             f"{', '.join(target.dtypes)}; export it in one of these{_reason(normalised.dtype)}"
         )
-    if target.lowered:
-        check_parsable(normalised.model)
     capacity = _capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
     if options.plan is not None:

@@ -46,7 +46,9 @@ def explain(request: BuildRequest, answer: BuildAnswer, stderr: str, log: Path) 
     if answer.failed == "capability":
         return PlanError(f"{name} cannot build for this compute capability: {said}")
     if own := [line for line in [*answer.messages, *stderr.splitlines()] if _OWN in line]:
-        return EngineError(f"{name}: {own[0][own[0].index(_OWN) :]}")
+        sentence = own[0][own[0].index(_OWN) :].strip()
+        remedy = "" if ";" in sentence else "; export the model in fp16 with --target tensorrt"
+        return EngineError(f"{name}: {sentence}{remedy}")
     if "lugin not found" in said:
         asked = _asked(Path(request.model), answer.messages)
         return EngineError(
