@@ -111,5 +111,6 @@ class PluginProcess:
     ) -> None:
         if kind is not None:
             self._process.kill()
-        if self._process.poll() is None:
-            self._process.communicate(timeout=60)
+            self._process.communicate()
+        elif self._process.returncode is None:
+            self.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -140,17 +141,20 @@ def test_a_wrong_number_of_inputs_or_outputs_is_told(plugin_tools: Path, tmp_pat
 def test_a_profile_is_taken_without_a_driver(plugin_tools: Path, tmp_path: Path, name: str) -> None:
     """Where the pack has the kernels; where it lacks one, the build says so and not the device."""
     node = node_of(name)
-    calls = [node.tensors(1, 1, 16), node.tensors(1, 4), node.tensors(2, 40)]
-    line = f"configure a {len(node.outputs)} {profile_words(node, *calls)}"
-    keys = node.keys(*calls)
+    small, large = node.tensors(1, 1, 16), node.tensors(2, 40)
+    keys, outputs = node.keys(small, large), len(node.outputs)
+    few = f"configure a {outputs} {profile_words(node, small, small, large)}"
+    many = f"configure a {outputs} {profile_words(node, small, large, large)}"
     with PluginProcess(plugin_tools, write_fake_pack(tmp_path / "all", keys)) as plugin:
         create(plugin, node)
-        plugin.do(line)
-    lacking = sorted(node.keys(calls[-1]) - node.keys(*calls[:-1]))[0]
-    part = write_fake_pack(tmp_path / "part", keys - {lacking})
-    with PluginProcess(plugin_tools, part) as plugin:
-        create(plugin, node)
-        assert f"has no kernel '{lacking}'; export the model again" in plugin.refuse(line)
+        plugin.do(few)
+        plugin.do(many)
+    for line, only in ((few, keys - node.keys(small)), (many, keys - node.keys(large))):
+        lacking = min(only)
+        part = write_fake_pack(tmp_path / lacking[:20].replace("|", "-"), keys - {lacking})
+        with PluginProcess(plugin_tools, part) as plugin:
+            create(plugin, node)
+            assert f"has no kernel '{lacking}'; export the model again" in plugin.refuse(line)
 
 
 def test_a_profile_of_wrong_shapes_is_refused(plugin_tools: Path, tmp_path: Path) -> None:
@@ -178,16 +182,44 @@ def test_the_workspace_is_enough_for_every_smaller_call(
     node = node_of(name)
     most = (3, 70, 2048)
     dice = random.Random(name)
+    tokens = (1, 1, 2, 5, 16, 17, 33, 69, 70)
     calls = [
-        (dice.choice((1, 2, 3)), dice.choice((1, 1, 2, 5, 16, 17, 33, 69, 70)),
-         16 * dice.randint(1, 128))
-        for _ in range(25)
-    ]  # fmt: skip
+        (dice.randint(1, 3), dice.choice(tokens), 16 * dice.randint(1, 128)) for _ in range(25)
+    ]
     calls += [(1, 1, 2048), (3, 1, 2048), (1, 70, 2048), most]
-    largest = node.tensors(*most)
-    with PluginProcess(plugin_tools, make_pack(tmp_path, node)) as plugin:
-        create(plugin, node)
-        given = int(plugin.do(f"workspace a {profile_words(node, largest)}"))
+    check_workspace(PluginProcess(plugin_tools, make_pack(tmp_path, node)), node, most, calls)
+
+
+@pytest.mark.parametrize("smaller", [(53, 1, 2048), (54, 1, 2032)])
+def test_the_workspace_is_enough_for_calls_that_are_split_more(
+    plugin_tools: Path, tmp_path: Path, smaller: tuple[int, int, int]
+) -> None:
+    """A row less, and a third split is worth while."""
+    node, most = node_of("exact, slot 0"), (54, 1, 2048)
+    needs = [node.plan(node.tensors(*call)).scratch for call in ((53, 1, 2048), most)]
+    assert needs[0] > needs[1]
+    calls = [smaller, most]
+    check_workspace(PluginProcess(plugin_tools, make_pack(tmp_path, node)), node, most, calls)
+
+
+def test_the_workspace_is_enough_for_calls_that_are_cut(plugin_tools: Path, tmp_path: Path) -> None:
+    """Scratch for a chunk of new tokens depends on the capacity in steps."""
+    node = node_of("subspace, slot 1")
+    most = (64, 256, 4096)
+    calls = [(64, 256, 4096 - 16 * step) for step in range(0, 60, 3)]
+    check_workspace(PluginProcess(plugin_tools, make_pack(tmp_path, node)), node, most, calls)
+
+
+def check_workspace(
+    plugin: PluginProcess,
+    node: TrtNode,
+    most: tuple[int, int, int],
+    calls: Sequence[tuple[int, int, int]],
+) -> None:
+    """Compares what the plugin asks for with what smaller calls need; it should not waste much."""
     needs = {call: node.plan(node.tensors(*call)).scratch for call in calls}
+    with plugin:
+        create(plugin, node)
+        given = int(plugin.do(f"workspace a {profile_words(node, node.tensors(*most))}"))
     assert all(need + 256 <= given for need in needs.values()), (given, needs)
     assert given <= 2 * max(needs.values()) + 4096, "far more than any of these calls needs"
