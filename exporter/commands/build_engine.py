@@ -34,6 +34,12 @@ def add_build_engine_parser(subparsers: Any) -> None:
         "--chunk", type=int, default=512, metavar="S", help="most new tokens of one call (512)"
     )
     parser.add_argument(
+        "--single-profile",
+        action="store_true",
+        help="one profile for decode steps and prefill; TensorRT-RTX keeps the weights once per "
+        "profile, so that this halves the engine",
+    )
+    parser.add_argument(
         "--timing-cache",
         type=Path,
         metavar="FILE",

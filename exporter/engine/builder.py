@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,11 +19,12 @@ from minicache.exporter.engine.explain import (
 )
 from minicache.exporter.engine.installed import find_module, worker_environment
 from minicache.exporter.engine.phases import Phases
+from minicache.exporter.engine.process import run_worker
 from minicache.exporter.engine.request import BuildAnswer, BuildRequest
 from minicache.exporter.targets import find_target
 from minicache.plugins.library import tensorrt_library_path
 from minicache.runtime.engine_file import ENGINE_NAME, FLAVOURS, EngineFile, digests
-from minicache.runtime.engine_profile import PREFILL_TOKENS, engine_profiles
+from minicache.runtime.engine_profile import PREFILL, PREFILL_TOKENS, Profile, engine_profiles
 from minicache.runtime.errors import (
     EngineError,
     MissingDependencyError,
@@ -48,6 +46,8 @@ class BuildOptions:
         capabilities: compute capabilities to build for, such as ``8.9``; TensorRT-RTX only.
         max_batch_size: largest number of rows.
         chunk: largest number of new tokens of a call.
+        single_profile: serve decode steps by the profile of prefill. TensorRT-RTX keeps the weights
+            once per profile, so that this halves the engine.
         timing_cache: file that later builds are faster with; None: in the user's cache folder.
         quiet: no progress.
         aliased: as in ``BuildRequest``.
@@ -57,6 +57,7 @@ class BuildOptions:
     capabilities: Sequence[str] = ()
     max_batch_size: int = 1
     chunk: int = PREFILL_TOKENS
+    single_profile: bool = False
     timing_cache: Path | None = None
     quiet: bool = False
     aliased: bool = True
@@ -100,7 +101,9 @@ def build_engine(folder: Path, options: BuildOptions | None = None) -> BuildResu
         library = tensorrt_library_path()
     except MissingDependencyError as error:
         raise MissingDependencyError(f"{error}; it has {PLUGIN}") from error
-    profiles = engine_profiles(manifest, options.max_batch_size, options.chunk)
+    profiles: tuple[Profile, ...] = engine_profiles(manifest, options.max_batch_size, options.chunk)
+    if options.single_profile:
+        profiles = tuple(each for each in profiles if each.name == PREFILL)
     cache = options.timing_cache or default_store() / f"{module}.timing"
     with tempfile.TemporaryDirectory(prefix="minicache-") as scratch:
         partial = folder / f".{ENGINE_NAME}.partial-{os.getpid()}"
@@ -169,58 +172,27 @@ def _run(request: BuildRequest, layers: int, folder: Path, quiet: bool) -> Build
         MiniCacheError: one of ``explain``.
     """
     scratch = Path(request.log).parent
-    request.save(scratch / "request.json")
     environment = worker_environment(request.module, folder / KERNELS_NAME, scratch)
-    command = [sys.executable, "-m", "minicache.exporter.engine.worker"]
-    answer = None
-    with (
-        Phases(quiet) as phases,
-        open(scratch / "stderr", "wb") as stderr,
-        subprocess.Popen(
-            [*command, str(scratch / "request.json")],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                content = _content(line)
-                if "answer" in content:
-                    answer = BuildAnswer.of(content)
-                else:
-                    phases.take(content)
-            code = process.wait()
-        except BaseException:  # interrupted: it must not go on alone
-            process.kill()
-            raise
-    if answer is not None and answer.sound(len(request.profiles), layers):
-        return answer
-    log = _keep_log(request, folder, scratch)
-    if answer is None:
-        raise explain_end(request, code, phases.current, log)
-    if answer.failed:
-        said = (scratch / "stderr").read_text(encoding="utf-8", errors="replace")
-        raise explain(request, answer, said, log)
-    raise explain_unsound(request, answer, log)
+    with Phases(quiet) as phases:  # failures are raised inside: no phase is said to be done then
+        ended = run_worker(request, environment, scratch, phases)
+        answer = ended.answer
+        if answer is not None and answer.sound(len(request.profiles), layers):
+            return answer
+        log = _keep_log(request, folder, ended.stderr)
+        if answer is None:
+            raise explain_end(request, ended.code, phases.current, log)
+        if answer.failed:
+            said = ended.stderr.read_text(encoding="utf-8", errors="replace")
+            raise explain(request, answer, said, log)
+        raise explain_unsound(request, answer, log)
 
 
-def _content(line: str) -> dict[str, object]:
-    try:
-        content = json.loads(line)
-    except ValueError:  # TensorRT's own output, if it has any
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _keep_log(request: BuildRequest, folder: Path, scratch: Path) -> Path:
+def _keep_log(request: BuildRequest, folder: Path, stderr: Path) -> Path:
     """Puts what was said where the user finds it; the folder of the engine goes away."""
     kept = folder / LOG_NAME
     try:
         with open(kept, "wb") as target:
-            for part in (Path(request.log), scratch / "stderr"):
+            for part in (Path(request.log), stderr):
                 if part.is_file():
                     with part.open("rb") as source:
                         shutil.copyfileobj(source, target)

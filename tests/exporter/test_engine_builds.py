@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -72,9 +71,15 @@ def test_an_engine_has_every_layer_in_both_profiles(
     assert not any("partial" in name or name == "engine.log" for name in names)
 
 
-def test_one_capability_and_a_chunk(workplace: Callable[[str], Workplace]) -> None:
+def test_one_capability_one_profile_and_a_chunk(workplace: Callable[[str], Workplace]) -> None:
     folder = export_for_tensorrt(workplace("qwen2-genai"), "exact").folder
-    options = BuildOptions(quiet=True, capabilities=("8.9",), chunk=32, rtx=True)
-    file = build_engine(folder, options).file
-    assert file.capabilities == ("8.9",) and file.flavour == "tensorrt_rtx"
-    assert json.loads((folder / SIDECAR_NAME).read_text())["profiles"][1]["tokens"] == 32
+    both = build_engine(folder, BuildOptions(quiet=True, capabilities=("8.9",), rtx=True)).file
+    options = BuildOptions(quiet=True, capabilities=("8.9",), chunk=32, single_profile=True)
+    result = build_engine(folder, options)
+    file = EngineFile.load(folder)
+    assert file.capabilities == both.capabilities == ("8.9",)
+    assert file.flavour == both.flavour == "tensorrt_rtx"
+    assert [(each.name, each.tokens) for each in file.profiles] == [(PREFILL, 32)]
+    assert file.profiles[0].covers(batch=1, tokens=1, positions=1, capacity=CAPACITY)
+    assert result.plugins == [f"minicache_attention_{layer}" for layer in range(LAYERS)]
+    assert file.engine_bytes < 0.6 * both.engine_bytes

@@ -13,9 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from minicache.exporter import cli
-from minicache.exporter.engine import builder, installed
+from minicache.exporter.engine import installed, process
 from minicache.exporter.engine.builder import BuildOptions, build_engine
 from minicache.exporter.engine.explain import explain
+from minicache.exporter.engine.phases import Phases
 from minicache.exporter.engine.request import BuildAnswer, BuildRequest
 from minicache.exporter.schemas import OP_TYPE
 from minicache.runtime.errors import (
@@ -154,11 +155,26 @@ def test_unknown_capabilities_are_refused(refused: Refused) -> None:
     assert "8.7 is not one of 8.0, 8.6, 8.9" in text
 
 
+def pretend_worker(folder: Path, code: str) -> Path:
+    """A program in Python's place that begins a build, says so, and then does something else."""
+    program = folder / "stand-in"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os, sys, time\n"
+        "log = json.load(open(sys.argv[-1]))['log']\n"
+        "open(log, 'w').write('VERBOSE many words\\nWARNING careful now\\n')\n"
+        "print(json.dumps({'phase': 'Optimizing graph', 'inside': None, 'of': 3}), flush=True)\n"
+        f"{code}\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (f"import os, signal; os.kill(os.getpid(), {signal.SIGSEGV})", "crashed with SIGSEGV"),
-        (f"import os, signal; os.kill(os.getpid(), {signal.SIGKILL})", "was killed, as happens"),
+        (f"os.kill(os.getpid(), {signal.SIGSEGV})", "crashed with SIGSEGV"),
+        (f"os.kill(os.getpid(), {signal.SIGKILL})", "was killed, as happens"),
         ("raise SystemExit(3)", "ended with exit code 3"),
     ],
 )
@@ -166,20 +182,31 @@ def test_a_crash_is_told_in_words(
     refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str, words: str
 ) -> None:
     """With the phase in which it happened, and what TensorRT said last."""
-    stand_in = tmp_path / "stand-in"
-    stand_in.write_text(
-        f"#!{sys.executable}\n"
-        "import json, sys\n"
-        "log = json.load(open(sys.argv[-1]))['log']\n"
-        "open(log, 'w').write('VERBOSE many words\\nWARNING careful now\\n')\n"
-        "print(json.dumps({'phase': 'Optimizing graph', 'inside': None, 'of': 3}), flush=True)\n"
-        f"{code}\n"
-    )
-    stand_in.chmod(0o755)
-    monkeypatch.setattr(builder.sys, "executable", str(stand_in))
+    stand_in = pretend_worker(tmp_path, code)
+    monkeypatch.setattr(process.sys, "executable", str(stand_in))
     text = refused(EngineError)
     assert f"TensorRT-RTX {words}" in text
     assert "while optimizing graph; its last words: WARNING careful now; its log is" in text
+
+
+def test_an_interrupted_build_leaves_no_process(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    code = f"open({str(note)!r}, 'w').write(str(os.getpid())); print('{{}}', flush=True)"
+    stand_in = pretend_worker(tmp_path, f"{code}; time.sleep(600)")
+    monkeypatch.setattr(process.sys, "executable", str(stand_in))
+
+    def interrupt(_: Phases, content: dict[str, object]) -> None:
+        if not content:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Phases, "take", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        build_engine(folder, BuildOptions(quiet=True))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+    assert not list(folder.glob(".*partial*"))
 
 
 def test_folders_that_no_engine_is_built_of(
