@@ -83,14 +83,15 @@ def test_calls_at_other_addresses_are_launched_there(plugin_tools: Path, tmp_pat
         revive(plugin, node)
         tensors = node.tensors(*DECODE)
         plugin.do(f"reshape x {words_of(tensors, node.inputs)}")
-        for shift in (0, 0x40000000):
+        far = 0x40000000
+        for shift, work in ((0, 0), (far, 0), (far, far), (0, far)):
             moved = {
                 name: PlacedTensor(part.dtype, part.shape, part.address + shift)
                 for name, part in tensors.items()
             }
             plugin.driver_calls()
-            plugin.do(enqueue_line(node, moved, WORKSPACE + shift))
-            assert plugin.driver_calls() == planned(node, moved, WORKSPACE + shift)
+            plugin.do(enqueue_line(node, moved, WORKSPACE + work))
+            assert plugin.driver_calls() == planned(node, moved, WORKSPACE + work)
 
 
 def test_the_workspace_is_used_from_a_multiple_of_256(plugin_tools: Path, tmp_path: Path) -> None:
@@ -128,31 +129,30 @@ def test_states_bound_apart_are_copied_first(plugin_tools: Path, tmp_path: Path)
         assert plugin.driver_calls() == copies + planned(node, apart)
 
 
-def test_nodes_and_contexts_of_an_engine_share_its_modules(
-    plugin_tools: Path, tmp_path: Path
-) -> None:
-    """A module is loaded once; they end with the last plugin, tables with each context."""
+def test_nodes_contexts_and_engines_share_modules(plugin_tools: Path, tmp_path: Path) -> None:
+    """Those of equal kernels; modules end with the last plugin, tables with each context."""
     node = node_of("exact, slot 0")
     tensors = node.tensors(*DECODE)
+    engine, other = ("0", "1"), "2"
+    contexts = ("x0", "y0", "x1", "y1", "x2")
     with PluginProcess(plugin_tools, make_pack(tmp_path, node), tmp_path / "log") as plugin:
-        plugin.do(f"create b0 layer0 build {node.fields(carries_kernels=1)}")
-        plugin.do(f"create b1 layer1 build {node.fields()}")
-        for name in ("0", "1"):
+        for name in (*engine, other):
+            plugin.do(f"create b{name} layer build {node.fields(carries_kernels=int(name != '1'))}")
             plugin.do(f"revive b{name} e{name}")
-        plugin.do("drop b0")
-        plugin.do("drop b1")
+        for name in (*engine, other):
+            plugin.do(f"drop b{name}")
         plugin.do("context 1")
-        for name in ("x0", "y0", "x1", "y1"):
+        for name in contexts:
             plugin.do(f"attach e{name[1]} {name}")
             plugin.do(f"reshape {name} {words_of(tensors, node.inputs)}")
         calls = [line.split()[1] for line in plugin.driver_calls()]
         assert calls.count("load") == len(node.keys(tensors))
-        assert calls.count("allocate") == 4
-        for name in ("e0", "x0", "y0", "e1", "x1"):
+        assert calls.count("allocate") == len(contexts)
+        for name in ("e0", "e1", "e2", *contexts[:-1]):
             plugin.do(f"drop {name}")
         calls = [line.split()[1] for line in plugin.driver_calls()]
-        assert calls == ["free"] * 3
-        plugin.do("drop y1")
+        assert calls == ["free"] * (len(contexts) - 1)
+        plugin.do(f"drop {contexts[-1]}")
         calls = [line.split()[1] for line in plugin.driver_calls()]
         assert calls == ["free"] + ["unload"] * len(node.keys(tensors))
 
