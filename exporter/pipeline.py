@@ -149,6 +149,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
             notes.append(f"parity and quality were measured by the kernels of {PROVED_ON}")
         if target.lowered:
             prepare_engine(folder, manifest)
+            notes.append(f"now build the engine: minicache build-engine {output.name}")
         if compiles:
             write_kernels(folder, manifest, quiet=options.quiet)
         content = report.build_report(

@@ -38,6 +38,7 @@ def test_a_folder_holds_what_an_engine_is_built_of(exported: ExportResult) -> No
     assert exported.manifest.target == "tensorrt" == Manifest.load(exported.folder).target
     assert exported.parity.tolerance > 0
     assert any("kernels of ort-cpu" in note for note in exported.report["notes"])
+    assert "now build the engine: minicache build-engine paper" in exported.report["notes"]
     names = {path.name for path in exported.folder.iterdir()}
     assert {"model.onnx", "minicache.json", "report.html", "build_engine.sh", "kernels"} <= names
     graph = onnx.load(exported.folder / "model.onnx", load_external_data=False).graph
