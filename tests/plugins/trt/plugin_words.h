@@ -101,7 +101,7 @@ inline nvinfer1::DynamicPluginTensorDesc ReadDynamic(const std::string& text) {
 }
 
 // Fields that own what they refer to; NAME=KIND:VALUES, where KIND is i (int32), l (int64), f, d (a
-// double) or s.
+// double), s or z (text).
 class Fields {
  public:
   Fields() = default;
@@ -201,9 +201,11 @@ class Fields {
         return AddList<float>(name, PluginFieldType::kFLOAT32, value, real);
       case 'd':
         return AddList<double>(name, PluginFieldType::kFLOAT64, value, real);
-      default:
-        return Add(name, PluginFieldType::kCHAR, static_cast<int32_t>(value.size()), value.data(),
-                   value.size());
+      default: {  // s: text, z: with its terminating zero
+        const std::string given = text[equals + 1] == 'z' ? value + '\0' : value;
+        return Add(name, PluginFieldType::kCHAR, static_cast<int32_t>(given.size()), given.data(),
+                   given.size());
+      }
     }
   }
 

@@ -145,6 +145,13 @@ def test_fields_that_make_no_node_are_refused(
     assert words in sentence
 
 
+def test_texts_may_end_with_a_zero(plugin_tools: Path, pack: Path) -> None:
+    """As C has them."""
+    with PluginProcess(plugin_tools, pack) as plugin:
+        plugin.do(f"create a layer build {BARE} mode=z:exact")
+        assert fields_of(plugin.do("fields a"))["mode"] == "s:exact"
+
+
 def test_kernels_have_to_be_named_while_an_engine_is_built(
     plugin_tools: Path, tmp_path: Path
 ) -> None:
