@@ -15,14 +15,14 @@ function(minicache_headers_from_wheel)
   endif()
   message(STATUS "Downloading headers (${arg_WHEEL})")
   file(WRITE ${folder}/requirements.txt "${arg_WHEEL} --hash=sha256:${arg_SHA256}\n")
-  # The build environment's Python first; an isolated one has no pip, another Python's serves as well.
+  # Any Python's pip will do. An isolated build's PYTHONPATH hides pip and breaks other Pythons.
   find_package(Python COMPONENTS Interpreter QUIET)
   set(arguments download --no-deps --require-hashes --only-binary=:all: --disable-pip-version-check
                 --requirement ${folder}/requirements.txt --dest ${folder})
   set(log "")
   foreach(pip "${Python_EXECUTABLE};-m;pip" "python3;-m;pip" "python;-m;pip" "pip3" "pip")
-    execute_process(COMMAND ${pip} ${arguments} RESULT_VARIABLE failed OUTPUT_VARIABLE output
-                    ERROR_VARIABLE output)
+    execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=PYTHONPATH ${pip} ${arguments}
+                    RESULT_VARIABLE failed OUTPUT_VARIABLE output ERROR_VARIABLE output)
     if(NOT failed)
       file(GLOB wheel ${folder}/*.whl)
       execute_process(COMMAND ${CMAKE_COMMAND} -E tar xf ${wheel} -- ${arg_PATH}
