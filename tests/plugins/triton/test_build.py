@@ -143,6 +143,11 @@ def test_attention_uses_wide_copies_and_tensor_cores(pack: list[PackedKernel]) -
                 assert image.details[reads] > 0, kernel.key
 
 
+def _arguments(kernel: PackedKernel) -> str:
+    """Values that the hinted variant takes."""
+    return " ".join(f"{kind}:{'1000' if kind == 'p' else 4096}" for _, kind, _ in kernel.arguments)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "image"), [(80, "cubin"), (89, "cubin"), (103, "PTX"), (120, "cubin")]
@@ -158,7 +163,7 @@ def test_the_launcher_reads_the_pack(
     tools = make_once(tmp_path_factory, WORKER, "launcher", build_tools)
     log = tmp_path_factory.mktemp("log") / "log"
     lines = [f"pack {pack_folder / 'kernels.bin'}", "context 1"]
-    lines += [f"prepare {kernel.key}" for kernel in pack]
+    lines += [f"prepare {kernel.key} 1 1 1 {_arguments(kernel)}" for kernel in pack]
     answers, calls = drive(tools, lines, log=log, capability=capability)
     assert answers == ["ok"] * len(lines)
     assert calls.count(f"ctx1 load {image}") == len(pack)
