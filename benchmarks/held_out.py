@@ -10,7 +10,7 @@ import numpy as np
 
 from minicache.runtime.corpus import read_text
 from minicache.runtime.errors import TextError
-from minicache.runtime.pieces import cut_pieces
+from minicache.runtime.pieces import whole_pieces
 from minicache.runtime.tokenizer import TextTokenizer
 
 SEPARATOR = "\f"
@@ -61,8 +61,8 @@ def _pieces(text: str, tokenizer: TextTokenizer, tokens: int) -> Iterator[list[i
         order = [i for i in order if i not in known or rank < len(known[i])]
         for index in order:
             if index not in known:
-                found = cut_pieces(tokenizer.encode(units[index]), tokens, tokenizer.prefix)
-                known[index] = [piece for piece in found if len(piece) == tokens]
+                ids = tokenizer.encode(units[index])
+                known[index] = whole_pieces(ids, tokens, tokenizer.prefix)
             yield from known[index][rank : rank + 1]
         rank += 1
 

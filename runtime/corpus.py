@@ -6,7 +6,7 @@ import importlib.resources
 from pathlib import Path
 
 from minicache.runtime.errors import PackageError, TextError
-from minicache.runtime.pieces import cut_pieces
+from minicache.runtime.pieces import whole_pieces
 from minicache.runtime.tokenizer import TextTokenizer
 
 DEFAULT_TEXT = ("data", "default_text.txt")
@@ -74,8 +74,7 @@ def cut_documents(
     found = tokenizer.encode_documents(text)
     if len(found) == 1:
         whole = found[0]
-        pieces = cut_pieces(whole, context, tokenizer.prefix)
-        documents = [piece for piece in pieces if len(piece) == context]
+        documents = whole_pieces(whole, context, tokenizer.prefix)
     else:
         documents = [ids[:context] for ids in found if len(ids) >= context]
     if not documents:

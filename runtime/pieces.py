@@ -24,3 +24,10 @@ def cut_pieces(document: Sequence[int], length: int, prefix: Sequence[int] = ())
         raise ValueError(f"pieces of {length} tokens have no place behind {len(prefix)} first ones")
     body = document[len(prefix) :]
     return [[*prefix, *body[start : start + step]] for start in range(0, len(body), step)]
+
+
+def whole_pieces(
+    document: Sequence[int], length: int, prefix: Sequence[int] = ()
+) -> list[list[int]]:
+    """The pieces of ``cut_pieces`` that have all ``length`` tokens."""
+    return [piece for piece in cut_pieces(document, length, prefix) if len(piece) == length]

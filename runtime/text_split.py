@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minicache.runtime.errors import TextError
-from minicache.runtime.pieces import cut_pieces
+from minicache.runtime.pieces import cut_pieces, whole_pieces
 
 Documents = list[list[int]]
 
@@ -62,8 +62,7 @@ def split_documents(
         short: Documents = []
     else:
         short = [list(document) for document in documents if len(document) < piece]
-    planning = [part for document in long[1::4] for part in cut_pieces(document, piece, prefix)]
-    planning = [part for part in planning if len(part) == piece]
+    planning = [part for document in long[1::4] for part in whole_pieces(document, piece, prefix)]
     # Of a single planning document no interval is known, and no loss would be small enough.
     if len(long) < 4 or len(planning) < 2:
         raise TextError(
@@ -93,8 +92,7 @@ def judging_documents(split: TextSplit, context: int) -> Documents:
     ranked = [
         (rank, part)
         for document in documents
-        for rank, part in enumerate(cut_pieces(document, context, split.prefix))
-        if len(part) == context
+        for rank, part in enumerate(whole_pieces(document, context, split.prefix))
     ]
     if not ranked:
         longest = max(map(len, documents), default=0)
