@@ -25,7 +25,6 @@ class Phases:
         self.current = "reading the graph"
         self._quiet = quiet
         self._depths: dict[str, int] = {}
-        self._shown = ""
         self._step: Step | None = None
         self._stack = ExitStack()
 
@@ -50,12 +49,12 @@ class Phases:
             self._depths[content["phase"]] = depth
             if depth <= SHOWN_DEPTH:
                 self._show(content["phase"].lower(), content["of"])
-        elif "step" in content and content["step"].lower() == self._shown and self._step:
+        elif "step" in content and content["step"].lower() == self.current and self._step:
             self._step.advance()
 
     def _show(self, label: str, total: int | None) -> None:
         self._stack.close()
         self._stack = ExitStack()
-        self.current = self._shown = label
+        self.current = label
         shown = progress(label, total=total, quiet=self._quiet)
         self._step = self._stack.enter_context(shown)
