@@ -8,9 +8,12 @@ stays the authority.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from minicache.exporter.attention_facts import AttentionFacts
+from minicache.exporter.read_attention_facts import read_attention_facts
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class ModelFacts:
         eos_token_ids: tokens that end a text.
         bos_token_id: token that begins a text.
         model_type: e.g. ``llama``.
+        attention: what the graph should agree with (``deviations``).
     """
 
     max_positions: int | None = None
@@ -32,6 +36,7 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
     model_type: str | None = None
+    attention: AttentionFacts = field(default_factory=AttentionFacts)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -86,4 +91,5 @@ def read_facts(path: Path | str) -> ModelFacts:
         eos_token_ids=_ids(eos),
         bos_token_id=bos[0] if bos else None,
         model_type=model_type if isinstance(model_type, str) else None,
+        attention=read_attention_facts(config, genai),
     )

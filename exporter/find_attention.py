@@ -6,6 +6,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from minicache.exporter import graph as g
+from minicache.exporter.deviations import deviations
 from minicache.exporter.facts import ModelFacts
 from minicache.exporter.forms import decomposed, group_query, unsupported
 from minicache.exporter.mask_probe import probe_masks
@@ -34,6 +35,7 @@ def find_attention(model: ir.Model, facts: ModelFacts | None = None) -> ModelDes
     facts = facts or ModelFacts()
     description = find_sites(model, facts)
     probe_masks(model, description, facts)
+    description.notes += deviations(description, facts)
     return description
 
 
