@@ -8,9 +8,17 @@ import onnx_ir.passes.common as common_passes
 from minicache.exporter import graph as g
 from minicache.exporter.deviations import deviations
 from minicache.exporter.facts import ModelFacts
-from minicache.exporter.forms import decomposed, group_query, unsupported
+from minicache.exporter.forms import (
+    attention,
+    concat_attention,
+    decomposed,
+    group_query,
+    multi_head,
+    unsupported,
+)
+from minicache.exporter.forms.grown_cache import Mismatch, find_grown_caches
 from minicache.exporter.mask_probe import probe_masks
-from minicache.exporter.sites import DECOMPOSED, GROUP_QUERY, AttentionSite, ModelDescription
+from minicache.exporter.sites import AttentionSite, ModelDescription
 from minicache.runtime.errors import UnsupportedModelError
 
 # Unsqueeze takes its axes as an input from here on, and so do the nodes that we add.
@@ -54,10 +62,7 @@ def find_sites(model: ir.Model, facts: ModelFacts) -> ModelDescription:
     unsupported.refuse_inputs(model)
     unsupported.refuse_known(model)
     common_passes.ShapeInferencePass(check_type=False, strict_mode=False)(model)
-    sites = group_query.match(model, facts)
-    form = GROUP_QUERY
-    if not sites:
-        sites, form = decomposed.match(model), DECOMPOSED
+    sites = _match(model, facts)
     if not sites:
         raise unsupported.refuse_no_cache(model)
     _number(sites)
@@ -65,7 +70,7 @@ def find_sites(model: ir.Model, facts: ModelFacts) -> ModelDescription:
     by_name = {value.name: value for value in model.graph.inputs}
     logits = _logits(model, sites)
     description = ModelDescription(
-        form=form,
+        form="+".join(sorted({site.form for site in sites})),
         sites=sites,
         dtype=DTYPES[sites[0].dtype],
         input_ids=by_name["input_ids"],
@@ -80,6 +85,21 @@ def find_sites(model: ir.Model, facts: ModelFacts) -> ModelDescription:
             "put config.json beside the model"
         )
     return description
+
+
+def _match(model: ir.Model, facts: ModelFacts) -> list[AttentionSite]:
+    """The sites of all forms; layers of one model may have different ones."""
+    try:
+        caches = find_grown_caches(model)
+    except Mismatch as mismatch:
+        raise mismatch.refusal("attention over Concat(past, new) (F1, F2, F5)") from None
+    return [
+        *group_query.match(model, facts),
+        *attention.match(model),
+        *decomposed.match(caches),
+        *concat_attention.match(caches),
+        *multi_head.match(model, caches),
+    ]
 
 
 def _number(sites: list[AttentionSite]) -> None:
@@ -108,9 +128,11 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
     used = {value for site in sites for value in (site.past_key, site.past_value)}
     for value in model.graph.inputs:
         if value not in used and len(value.shape or ()) == 4 and "past" in (value.name or ""):
+            readers = [node for node, _ in g.data_uses(value)]
             raise UnsupportedModelError(
-                f"The cache input {value.name!r} belongs to no attention that was understood; "
-                f"export it again with {unsupported.EXPORT}"
+                f"The cache input {value.name!r} enters "
+                f"{g.describe(readers[0]) if readers else 'no node'}, no attention that was "
+                f"understood; export the model again with {unsupported.EXPORT}"
             )
 
 

@@ -25,6 +25,16 @@ def data_uses(value: ir.Value) -> list[tuple[ir.Node, int]]:
     return [(use.node, use.idx) for use in value.uses() if use.node.op_type not in SIDE_READERS]
 
 
+def returned(value: ir.Value) -> ir.Value | None:
+    """The graph output that a value is, or is returned as by ``Identity`` or an idle ``Cast``."""
+    ends = [value]
+    for node, _ in data_uses(value):
+        same = node.op_type == "Cast" and node.outputs[0].dtype in (value.dtype, None)
+        if node.op_type == "Identity" or same:
+            ends.append(node.outputs[0])
+    return next((end for end in ends if end.is_graph_output()), None)
+
+
 def through_identity(value: ir.Value) -> ir.Value:
     """The value behind ``Identity`` nodes (exporters share equal weights through them)."""
     while (node := value.producer()) is not None and node.op_type == "Identity":

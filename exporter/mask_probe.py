@@ -46,7 +46,7 @@ def _mask_feeds(description: ModelDescription, past: int, new: int) -> dict[ir.V
     feeds = token_feeds(description, 1, past, new)
     for site in description.sites:
         kind = site.dtype.numpy()
-        if site.layout != "BHSD":
+        if site.layout == "packed":
             continue
         for value in (site.present_key, site.present_value):
             grown = np.zeros((1, site.num_kv_heads, past + new, site.head_dim), kind)
@@ -54,7 +54,11 @@ def _mask_feeds(description: ModelDescription, past: int, new: int) -> dict[ir.V
             feeds[value] = grown
             if producer is not None and producer.op_type == "Identity" and producer.inputs[0]:
                 feeds[producer.inputs[0]] = grown
-        feeds[site.query] = np.zeros((1, site.num_heads, new, site.head_dim), kind)
+        heads, size = site.num_heads, site.head_dim
+        four = (site.query_layout or site.layout) == "BHSD"
+        feeds[site.query] = np.zeros(
+            (1, heads, new, size) if four else (1, new, heads * size), kind
+        )
     return feeds
 
 
@@ -64,7 +68,7 @@ def _visible(mask: np.ndarray, use: MaskUse, new: int, total: int) -> np.ndarray
     Raises:
         UnsupportedModelError: the mask adds numbers that are neither 0 nor "hidden".
     """
-    if use.kind == "add":
+    if use.kind == "add" or (use.kind == "add or keep" and mask.dtype != bool):
         numbers = mask.astype(np.float64)
         hidden = numbers <= HIDDEN
         bias = numbers[(numbers != 0) & ~hidden]
@@ -75,7 +79,7 @@ def _visible(mask: np.ndarray, use: MaskUse, new: int, total: int) -> np.ndarray
             )
         visible = ~hidden
     else:
-        visible = mask.astype(bool) if use.kind == "keep" else ~mask.astype(bool)
+        visible = mask.astype(bool) if use.kind != "drop" else ~mask.astype(bool)
     rows = np.broadcast_to(visible, np.broadcast_shapes(visible.shape, (1, 1, new, total)))
     return rows.reshape(-1, new, total)
 
@@ -127,8 +131,8 @@ def probe_masks(model: ir.Model, description: ModelDescription, facts: ModelFact
     shapes = [(7, 9), (long_past, 1)]
     results = [prober.run(past, new) for past, new in shapes]
     for site in description.sites:
-        # GroupQueryAttention is causal by itself and states its window; a mask may only narrow it.
-        inherent = site.layout != "BHSD"
+        # Where the node is causal, and states its window, a mask may only narrow it.
+        inherent = site.causal
         if not inherent and not site.masks:
             raise UnsupportedModelError(
                 f"{site.node} (layer {site.layer}) applies no mask: the graph is not causal or "

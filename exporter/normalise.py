@@ -16,6 +16,7 @@ from minicache.exporter.facts import ModelFacts
 from minicache.exporter.find_attention import find_attention
 from minicache.exporter.io import model_facts
 from minicache.exporter.passes.add_runtime_inputs import AddRuntimeInputsPass, RuntimeInputs
+from minicache.exporter.passes.drop_empty_rows import DropEmptyRowsPass
 from minicache.exporter.passes.gather_logits import GatherLogitsPass
 from minicache.exporter.passes.remove_old_inputs import RemoveOldInputsPass
 from minicache.exporter.passes.replace_attention import ReplaceAttentionPass
@@ -56,7 +57,7 @@ class NormalisedModel:
         layers: its attention layers by index.
         dtype: type of model and cache: fp32, fp16 or bf16.
         vocab_size: last dimension of the logits.
-        form: graph form of the original: ``F1`` or ``F4``.
+        form: graph form of the original, as in ``sites``.
         notes: remarks for the report.
     """
 
@@ -86,7 +87,7 @@ def normalise(model: ir.Model, facts: ModelFacts | None = None) -> NormalisedMod
     """Rewrites ``model`` in place.
 
     Args:
-        model: a loaded model of form F1 or F4.
+        model: a loaded model of any supported form.
         facts: what the files beside the model say; None: read them where ``load_model`` read it.
 
     Raises:
@@ -100,6 +101,7 @@ def normalise(model: ir.Model, facts: ModelFacts | None = None) -> NormalisedMod
         [
             AddRuntimeInputsPass(description, inputs),
             replace,
+            DropEmptyRowsPass(description),
             ReplacePositionsPass(description, inputs),
             GatherLogitsPass(description, inputs),
             RemoveOldInputsPass(description),

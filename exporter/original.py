@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.exporter.find_attention import find_sites
-from minicache.exporter.full_precision import unrounded_source
 from minicache.exporter.io import find_model_file, load_model, read_facts
+from minicache.exporter.runnable import runnable_source
 from minicache.exporter.sites import ModelDescription
 from minicache.runtime.errors import ModelFileError, SessionError, UnsupportedModelError
 from minicache.runtime.ort import first_line, load_onnxruntime
 
 
 class OriginalModel:
-    """An original model of form F1 or F4 in ONNX Runtime.
+    """An original model of any supported form in ONNX Runtime.
 
     The grown caches are bound as the next call's past without a copy. Rows of a batch must be
     equally long: the original knows padding only by its mask, which exporters treat differently.
@@ -44,7 +44,7 @@ class OriginalModel:
         if threads is not None:
             options.intra_op_num_threads = threads
         try:
-            source = unrounded_source(file, options) if unrounded else str(file)
+            source = runnable_source(file, options, unrounded=unrounded)
             self._session = ort.InferenceSession(
                 source, options, providers=["CPUExecutionProvider"]
             )

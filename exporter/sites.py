@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 DECOMPOSED = "F1"  # MatMul, Softmax, MatMul around a Concat with the past
+CONCAT_ATTENTION = "F2"  # ai.onnx::Attention behind a Concat with the past
+ATTENTION = "F3"  # ai.onnx::Attention that grows the cache itself
 GROUP_QUERY = "F4"  # com.microsoft::GroupQueryAttention
+MULTI_HEAD = "F5"  # com.microsoft::MultiHeadAttention
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class MaskUse:
 
     Attributes:
         value: the mask tensor, broadcast to [B, H, S, T].
-        kind: ``add`` (0 or very negative), ``keep`` (true: visible) or ``drop`` (true: hidden).
+        kind: ``add`` (0 or very negative), ``keep`` (true: visible), ``drop`` (true: hidden), or
+            ``add or keep`` by its type (ai.onnx ``Attention``).
         node: name of the node that applies it, for messages.
     """
 
@@ -52,14 +56,14 @@ class AttentionSite:
 
     Attributes:
         layer: index, as the cache names count.
-        form: ``F1`` or ``F4``.
+        form: ``F1`` to ``F5``.
         node: name of a node at the site, for messages.
         past_key: graph input with the cached keys; likewise ``past_value``.
         present_key: graph output with the grown cache; likewise ``present_value``.
         query: new queries; with layout ``packed`` the tensor that holds all three.
         key: new keys as they enter the cache (before RoPE where ``rope`` is set).
         value: new values.
-        layout: layout of these three.
+        layout: layout of keys and values, and of queries.
         output: attention output [B, S, H*D]; what consumes it stays.
         dtype: type of the cache, and so of the new op.
         output_dtype: type that consumers of ``output`` expect.
@@ -68,10 +72,12 @@ class AttentionSite:
         head_dim: head size D.
         scale: score scale.
         softcap: 0 when off.
-        local_window: sliding window; 0 when off. For F1 the mask probe sets it.
+        local_window: sliding window; 0 when off. Where a mask says it, the mask probe sets it.
         masks: tensors that mask the scores.
         rope: rotary embedding to take out of the op.
         head_sink: a logit per head that joins the softmax sum.
+        causal: the node hides the future by itself; masks may only hide more.
+        query_layout: layout of queries where it is another one (F5).
         rope_key: what tells this layer's RoPE from other layers' ("" when there is none).
     """
 
@@ -98,6 +104,8 @@ class AttentionSite:
     masks: list[MaskUse] = field(default_factory=list)
     rope: Rope | None = None
     head_sink: ir.Value | None = None
+    causal: bool = False
+    query_layout: str = ""
     rope_key: str = ""
 
 
@@ -106,7 +114,7 @@ class ModelDescription:
     """A model whose attention is understood.
 
     Attributes:
-        form: form of its sites.
+        form: form of its sites; several are joined by ``+``.
         sites: one per layer, by layer index.
         dtype: type of the cache, as a NumPy-like name: fp32, fp16 or bf16.
         input_ids: graph input; likewise ``attention_mask`` and ``position_ids``, where present.

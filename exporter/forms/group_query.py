@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from minicache.exporter import graph as g
 from minicache.exporter.facts import ModelFacts
+from minicache.exporter.forms.projection import slot, width
 from minicache.exporter.sites import GROUP_QUERY, AttentionSite, MaskUse, Rope
 from minicache.runtime.errors import UnsupportedModelError
 
@@ -21,10 +22,6 @@ OP = ("com.microsoft", "GroupQueryAttention")
 def nodes(model: ir.Model) -> list[ir.Node]:
     """All ``GroupQueryAttention`` nodes of the main graph, in graph order."""
     return [node for node in model.graph if (node.domain, node.op_type) == OP]
-
-
-def _slot(node: ir.Node, index: int) -> ir.Value | None:
-    return node.inputs[index] if index < len(node.inputs) else None
 
 
 def _refuse(node: ir.Node, what: str, remedy: str) -> UnsupportedModelError:
@@ -38,14 +35,14 @@ def _check(node: ir.Node) -> None:
         kind = node.attributes.get(name)
         if kind is not None and kind.as_string() not in ("", "NONE"):
             raise _refuse(node, f"quantises its cache already ({name} {kind.as_string()!r})", plain)
-    if any(_slot(node, index) is not None for index in range(12, len(node.inputs))):
+    if any(slot(node, index) is not None for index in range(12, len(node.inputs))):
         raise _refuse(node, "has inputs after head_sink (cache scales or norms)", plain)
     for name, fine in (("smooth_softmax", (0, -1)), ("qk_output", (0,)), ("causal", (1,))):
         found = g.attribute(node, name, fine[0])
         if found not in fine:
             raise _refuse(node, f"has {name} {found}, which is not supported", plain)
     for index, name in ((3, "past_key"), (4, "past_value")):
-        past = _slot(node, index)
+        past = slot(node, index)
         if past is None or not past.is_graph_input():
             what = "absent" if past is None else f"{past.name!r}, not a graph input"
             raise _refuse(
@@ -55,30 +52,15 @@ def _check(node: ir.Node) -> None:
         raise _refuse(node, "does not return present_key and present_value", plain)
 
 
-def _width(value: ir.Value) -> int | None:
-    """Last dimension of a projection [B, S, E], from its shape or the weight that made it."""
-    known = g.static_dim(value, 2)
-    node = value.producer()
-    if known is not None or node is None:
-        return known
-    if node.op_type == "MatMulNBits":
-        return int(g.attribute(node, "N", 0)) or None
-    if node.op_type == "MatMul" and node.inputs[1] is not None:
-        return g.static_dim(g.through_identity(node.inputs[1]), 1)
-    if node.op_type in ("Add", "Cast", "Identity") and node.inputs[0] is not None:
-        return _width(node.inputs[0])
-    return None
-
-
 def _head_dim(node: ir.Node, num_heads: int, num_kv_heads: int, facts: ModelFacts) -> int:
     """Head size: from the cache input, the projections, or the configuration, in this order."""
     past, query = node.inputs[3], node.inputs[0]
     assert past is not None and query is not None
     fixed = g.static_dim(past, 3)
-    heads = num_heads if _slot(node, 1) is not None else num_heads + 2 * num_kv_heads
-    width = _width(query)
+    heads = num_heads if slot(node, 1) is not None else num_heads + 2 * num_kv_heads
+    packed = width(query)
     rows = g.weight_rows(node.outputs[0])
-    size = fixed or (width // heads if width else None) or (rows // num_heads if rows else None)
+    size = fixed or (packed // heads if packed else None) or (rows // num_heads if rows else None)
     size = size or facts.head_dim
     if not size:
         raise _refuse(
@@ -103,18 +85,18 @@ def _site(node: ir.Node, facts: ModelFacts) -> AttentionSite:
     num_heads = int(g.attribute(node, "num_heads", 0))
     num_kv_heads = int(g.attribute(node, "kv_num_heads", 0)) or num_heads
     head_dim = _head_dim(node, num_heads, num_kv_heads, facts)
-    key, value = _slot(node, 1), _slot(node, 2)
+    key, value = slot(node, 1), slot(node, 2)
     packed = key is None
     if not packed and value is None:
         raise _refuse(node, "has a key but no value", "export the model again")
     rope = None
-    cos, sin = _slot(node, 7), _slot(node, 8)
+    cos, sin = slot(node, 7), slot(node, 8)
     if g.attribute(node, "do_rotary", 0):
         half = g.static_dim(g.through_identity(cos), 1) if cos is not None else None
         if cos is None or sin is None or half is None:
             raise _refuse(node, "has do_rotary but no fixed cos_cache", "export the model again")
         rope = Rope(cos, sin, bool(g.attribute(node, "rotary_interleaved", 0)), 2 * half)
-    bias = _slot(node, 10)
+    bias = slot(node, 10)
     dtype = past_key.dtype or ir.DataType.FLOAT
     return AttentionSite(
         layer=-1,
@@ -139,6 +121,7 @@ def _site(node: ir.Node, facts: ModelFacts) -> AttentionSite:
         local_window=max(0, int(g.attribute(node, "local_window_size", -1))),
         masks=[] if bias is None else [MaskUse(bias, "add", g.describe(node))],
         rope=rope,
-        head_sink=_slot(node, 11),
+        head_sink=slot(node, 11),
+        causal=True,
         rope_key=(g.through_identity(cos).name or "") if rope and cos else "",
     )

@@ -13,24 +13,14 @@ BUILDER = "`python -m onnxruntime_genai.models.builder -m MODEL -o OUTPUT -p fp1
 
 # (domain, operator) -> (form, what it is, what to do)
 _OPERATORS: dict[tuple[str, str], tuple[str, str, str]] = {
-    ("", "Attention"): (
-        "F2/F3",
-        "ai.onnx Attention, which this version does not support yet",
-        f"export with opset 18 to 21, e.g. {EXPORT}",
-    ),
     ("com.microsoft", "Attention"): (
         "F5",
-        "a fused com.microsoft Attention, which this version does not support yet",
-        f"export without attention fusion, e.g. {EXPORT}",
-    ),
-    ("com.microsoft", "MultiHeadAttention"): (
-        "F5",
-        "com.microsoft MultiHeadAttention, which this version does not support yet",
+        "a fused com.microsoft Attention, which keeps all of the cache in one tensor",
         f"export without attention fusion, e.g. {EXPORT}",
     ),
     ("com.microsoft", "DecoderMaskedMultiHeadAttention"): (
         "F5",
-        "com.microsoft DecoderMaskedMultiHeadAttention, which this version does not support yet",
+        "com.microsoft DecoderMaskedMultiHeadAttention, made for shared GPU buffers",
         f"export without attention fusion, e.g. {EXPORT}",
     ),
     ("", "TensorScatter"): (
@@ -117,5 +107,6 @@ def refuse_no_cache(model: ir.Model) -> UnsupportedModelError:
         )
     return UnsupportedModelError(
         f"The graph has cache inputs ({pasts[0]!r}, ...), but none enters a Concat(axis=2) that is "
-        f"returned (F1) or a GroupQueryAttention (F4); export it again with {EXPORT}"
+        "returned (F1, F2, F5), an ai.onnx Attention (F3), a MultiHeadAttention (F5) or a "
+        f"GroupQueryAttention (F4); export it again with {EXPORT}"
     )

@@ -56,7 +56,7 @@ def _replace(
     names = schemas.state_names(schemas.attributes_with_defaults(attributes))
     past = [_state(state_name(site.layer, name), site.dtype, shape) for name in names]
     present = [_state(state_name(site.layer, name, True), site.dtype, shape) for name in names]
-    sinks = [site.head_sink] if site.head_sink is not None else []
+    sinks = [] if site.head_sink is None else [_head_sink(b, site, site.head_sink)]
     joined: Dims = [BATCH, SEQUENCE, site.num_heads * site.head_dim]
     attention = _state(f"minicache/layer{site.layer}/attention", site.dtype, joined)
     node = b.insert(
@@ -82,6 +82,15 @@ def _replace(
     graph.inputs.extend(past)
     graph.outputs.extend(present)
     return node
+
+
+def _head_sink(b: Inserter, site: AttentionSite, sink: ir.Value) -> ir.Value:
+    """The sink logits as [H]; exporters fold them into the shape of the scores."""
+    tensor = ir.convenience.get_const_tensor(sink)
+    if tensor is None or (len(tensor.shape) == 1 and tensor.dtype == site.dtype):
+        return sink
+    numbers = tensor.numpy().reshape(-1).astype(site.dtype.numpy())
+    return b.constant(f"layer{site.layer}/head_sink", numbers)
 
 
 def _state(name: str, dtype: ir.DataType, shape: Dims) -> ir.Value:
@@ -113,7 +122,9 @@ def _operands(
     if site.layout == "packed":
         query, key, value = _split(b, site)
     elif site.layout == "BHSD":
-        query = _joined(b, site, site.query, site.num_heads)
+        query = site.query
+        if site.query_layout in ("", "BHSD"):
+            query = _joined(b, site, site.query, site.num_heads)
         key = _joined(b, site, site.key, site.num_kv_heads)
         value = _joined(b, site, site.value, site.num_kv_heads)
     else:
