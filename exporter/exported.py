@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from minicache.exporter.full_precision import unrounded_source
 from minicache.exporter.io import find_model_file
+from minicache.exporter.runnable import runnable_source
 from minicache.exporter.schemas import CAPACITY_MULTIPLE
 from minicache.plugins.library import ort_library_path
 from minicache.runtime import manifest
@@ -48,7 +48,7 @@ class BareGraph:
         options = ort.SessionOptions()
         options.log_severity_level = 4  # the exception says it all
         options.register_custom_ops_library(str(ort_library_path()))
-        source = unrounded_source(file, options) if unrounded else str(file)
+        source = runnable_source(file, options, unrounded=unrounded)
         try:
             self._session = ort.InferenceSession(
                 source, options, providers=["CPUExecutionProvider"]

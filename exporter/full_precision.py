@@ -8,9 +8,6 @@ compute in their own type, and a rewrite can be proved to the usual tolerance.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import onnx
 
 
@@ -24,21 +21,10 @@ def _level(node: onnx.NodeProto) -> int:
     return found[0] if node.op_type == "MatMulNBits" and found else 0
 
 
-def unrounded_source(file: Path, options: Any) -> str | bytes:
-    """What ``onnxruntime.InferenceSession`` takes to run ``file`` with unrounded activations.
-
-    Args:
-        file: the model; not modified.
-        options: session options, told where the external data lies when the graph is changed.
-    """
-    model = onnx.load(file, load_external_data=False)
-    if not rounds_activations(model.graph):
-        return str(file)
-    for node in model.graph.node:
+def unround(graph: onnx.GraphProto) -> None:
+    """Unsets the accuracy level of every ``MatMulNBits``."""
+    for node in graph.node:
         if node.op_type == "MatMulNBits":
             kept = [a for a in node.attribute if a.name != "accuracy_level"]
             del node.attribute[:]
             node.attribute.extend(kept)
-    folder = str(file.resolve().parent)
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    return bytes(model.SerializeToString())

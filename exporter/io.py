@@ -1,7 +1,8 @@
 """Reading and writing ONNX models without ever holding their weights in memory.
 
 Weights stay memory-mapped in the source files (``onnx_ir.ExternalTensor``) until they are streamed
-into the output. The source is never written to.
+into the output; also those inside of a large ``.onnx`` file (``embedded``). The source is never
+written to.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 import google.protobuf.message  # type: ignore[import-untyped]
 import onnx_ir as ir
 
+from minicache.exporter.embedded import read_proto
 from minicache.exporter.external import check_external_data, external_tensors, follow_links
 from minicache.exporter.facts import ModelFacts, read_facts
 from minicache.runtime.errors import ModelFileError, OutputError
@@ -88,8 +90,7 @@ def load_model(path: Path | str) -> ir.Model:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters of a model is checked below
-            # Without "protobuf" the suffix would choose the format.
-            model = ir.load(file, format="protobuf")
+            model = ir.from_proto(read_proto(file))
     except google.protobuf.message.DecodeError as error:
         raise ModelFileError(
             f"{str(file)!r} ({file.stat().st_size} bytes) is not an ONNX model or is truncated; "
@@ -105,6 +106,7 @@ def load_model(path: Path | str) -> ir.Model:
         raise ModelFileError(
             f"{str(file)!r} holds no ONNX graph (no nodes or no opset); is it the right file?"
         )
+    ir.external_data.set_base_dir(model.graph, file.parent)
     _check_names(model, file)
     check_external_data(model)
     follow_links(model)
@@ -148,28 +150,39 @@ def model_facts(model: ir.Model) -> ModelFacts:
 
 
 def weight_bytes(model: ir.Model) -> int:
-    """Bytes of all initializers, known without reading them."""
-    tensors = (value.const_value for value in model.graph.initializers.values())
-    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+    """Bytes of all initializers, subgraphs included, known without reading them."""
+    return sum(
+        value.const_value.nbytes
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if value.const_value is not None
+    )
 
 
 def save_graph(model: ir.Model, folder: Path) -> None:
     """Writes a changed graph beside the weights that it was loaded with, which stay as they are.
 
-    New weights go into a file of their own when they are more than some MB.
+    New weights go into a file of their own when they are more than some MB; so do all that lie in
+    the graph's own file, which is replaced.
 
     Raises:
         OutputError: the disk refuses.
     """
+    replaced = (folder / MODEL_NAME).resolve()
+    embedded = any(Path(t.path).resolve() == replaced for t in external_tensors(model))
     large = [
         (value, value.const_value)
-        for value in model.graph.initializers.values()
+        for graph in model.graphs()
+        for value in graph.initializers.values()
         if value.const_value is not None
-        and not isinstance(value.const_value, ir.ExternalTensor)
         and value.const_value.nbytes > INLINE_BYTES
+        and (
+            not isinstance(value.const_value, ir.ExternalTensor)
+            or Path(value.const_value.path).resolve() == replaced
+        )
     ]
     try:
-        if sum(tensor.nbytes for _, tensor in large) > SINGLE_FILE_BYTES:
+        if embedded or sum(tensor.nbytes for _, tensor in large) > SINGLE_FILE_BYTES:
             tensors = [tensor for _, tensor in large]
             moved = ir.external_data.convert_tensors_to_external(tensors, folder, CODEC_NAME)
             for (value, _), tensor in zip(large, moved, strict=True):
@@ -198,7 +211,7 @@ def save_model(model: ir.Model, folder: Path | str) -> Path:
     folder = Path(folder)
     data = folder / DATA_NAME
     sources = {Path(tensor.path).resolve() for tensor in external_tensors(model)}
-    if data.resolve() in sources:
+    if sources & {data.resolve(), (folder / MODEL_NAME).resolve()}:
         raise OutputError(
             f"{str(folder)!r} holds the weights that the model is read from; "
             "choose another output folder"

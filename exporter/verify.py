@@ -58,8 +58,8 @@ def measure_rivals(exact_folder: Path, texts: Texts, *, quiet: bool) -> list[dic
     if not documents or not can_simulate(manifest):
         return []
     prefill = default_prefill(context)
+    rivals = _rivals(exact_folder, manifest, texts.scales)  # has its own session, which is closed
     meter = LossMeter(exact_folder, documents, prefill=prefill, scored=context - prefill - 1)
-    rivals = _rivals(exact_folder, manifest, texts.scales)
     rows = []
     with progress("measuring rivals", total=len(rivals) * len(documents), quiet=quiet) as step:
         losses = meter.measure(rivals, step)

@@ -36,7 +36,7 @@ def load_original(path: Path | None, vocab_size: int) -> Original | None:
         return None
     from minicache.exporter.original import OriginalModel
 
-    model = OriginalModel(path)
+    model = OriginalModel(path, lean=True)  # the export's session stands beside it
     if model.vocab_size != vocab_size:
         raise SessionError(
             f"{str(path)!r} has {model.vocab_size} tokens, the export has {vocab_size}: it was not "
