@@ -78,13 +78,31 @@ def find_sites(model: ir.Model, facts: ModelFacts) -> ModelDescription:
         position_ids=by_name.get("position_ids"),
         logits=logits,
         vocab_size=g.static_dim(logits, 2) or facts.vocab_size or 0,
+        fixed_batch=g.static_dim(by_name["input_ids"], 0) or 0,
     )
+    _check_sizes(description)
     if not description.vocab_size:
         raise UnsupportedModelError(
             f"The output {logits.name!r} has no fixed vocabulary size; "
             "put config.json beside the model"
         )
     return description
+
+
+def _check_sizes(description: ModelDescription) -> None:
+    """Refuses graphs made for one batch size, one call length or one cache length."""
+    remedy = f"export the model with dynamic axes, e.g. {unsupported.EXPORT}"
+    ids, past = description.input_ids, description.sites[0].past_key
+    if description.fixed_batch > 1:
+        raise UnsupportedModelError(
+            f"The graph takes batches of exactly {description.fixed_batch} rows; {remedy}"
+        )
+    for value, axis, what in ((ids, 1, "tokens per call"), (past, 2, "cached tokens")):
+        size = g.static_dim(value, axis)
+        if size is not None:
+            raise UnsupportedModelError(
+                f"The input {value.name!r} is made for exactly {size} {what}; {remedy}"
+            )
 
 
 def _match(model: ir.Model, facts: ModelFacts) -> list[AttentionSite]:

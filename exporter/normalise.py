@@ -57,6 +57,7 @@ class NormalisedModel:
         layers: its attention layers by index.
         dtype: type of model and cache: fp32, fp16 or bf16.
         vocab_size: last dimension of the logits.
+        fixed_batch: 1 where the graph takes one row only; 0: any number.
         form: graph form of the original, as in ``sites``.
         notes: remarks for the report.
     """
@@ -66,6 +67,7 @@ class NormalisedModel:
     dtype: str
     vocab_size: int
     form: str
+    fixed_batch: int = 0
     notes: list[str] = field(default_factory=list)
 
 
@@ -132,6 +134,7 @@ def normalise(model: ir.Model, facts: ModelFacts | None = None) -> NormalisedMod
         description.dtype,
         description.vocab_size,
         description.form,
+        description.fixed_batch,
         _notes(description),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import onnx_ir as ir
 from minicache.exporter.find_attention import find_sites
 from minicache.exporter.io import find_model_file, load_model, read_facts, weight_bytes
 from minicache.exporter.runnable import runnable_source
-from minicache.exporter.sites import ModelDescription
+from minicache.exporter.sites import GROUP_QUERY, ModelDescription
+from minicache.exporter.time_limit import limited, seconds_for
 from minicache.runtime.errors import ModelFileError, SessionError, UnsupportedModelError
 from minicache.runtime.ort import first_line, load_onnxruntime
 
@@ -47,6 +49,7 @@ class OriginalModel:
     ) -> None:
         file = find_model_file(path)
         model = load_model(file)
+        self._weight_bytes = weight_bytes(model)
         self._description: ModelDescription = find_sites(model, read_facts(file))
         ort = load_onnxruntime()
         options = ort.SessionOptions()
@@ -62,7 +65,8 @@ class OriginalModel:
             )
         except Exception as error:  # ORT's exceptions have no common public base
             raise ModelFileError(
-                f"ONNX Runtime {ort.__version__} does not load {str(file)!r}: {first_line(error)}"
+                f"ONNX Runtime {ort.__version__} does not load {str(file)!r} ({first_line(error)}); "
+                "copy or export it again"
             ) from error
         self._ort = ort
         self._names = [value.name for value in self._session.get_inputs()]
@@ -81,6 +85,11 @@ class OriginalModel:
     def vocab_size(self) -> int:
         """Entries of the vocabulary V."""
         return self._description.vocab_size
+
+    @property
+    def fixed_batch(self) -> int:
+        """Rows that the graph takes; 0: any number."""
+        return self._description.fixed_batch
 
     def reset(self) -> None:
         """Empties the cache."""
@@ -113,7 +122,38 @@ class OriginalModel:
         finally:
             self.reset()
 
-    def _run(self, ids: npt.NDArray[np.int64]) -> Any:
+    def padded_logits(
+        self, rows: Sequence[npt.NDArray[np.int64]]
+    ) -> list[npt.NDArray[np.float32]] | None:
+        """Logits of rows of different lengths as one batch, padded as the model expects it.
+
+        On the left, with positions counted from each row's first token, as transformers pads; on
+        the right for ``GroupQueryAttention``, which takes lengths from the mask.
+
+        Returns:
+            float32 [len(row), V] per row; None for a model without ``attention_mask``.
+
+        Raises:
+            SessionError: the model cannot run a padded batch.
+        """
+        if "attention_mask" not in self._names:
+            return None
+        right = GROUP_QUERY in self._description.form
+        lengths = np.array([len(row) for row in rows])
+        ids = np.zeros((len(rows), lengths.max()), np.int64)
+        places = [slice(0, n) if right else slice(ids.shape[1] - n, None) for n in lengths]
+        mask = np.zeros_like(ids)
+        for index, (row, place) in enumerate(zip(rows, places, strict=True)):
+            ids[index, place], mask[index, place] = row, 1
+        self.reset()
+        try:
+            logits = self._run(ids, mask).numpy()
+        finally:
+            self.reset()
+        pairs = enumerate(places)
+        return [np.asarray(logits[index, place], np.float32) for index, place in pairs]
+
+    def _run(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64] | None = None) -> Any:
         batch, new = ids.shape
         if self._length and batch != self._batch:
             raise SessionError(
@@ -122,7 +162,7 @@ class OriginalModel:
         if not self._length:
             self._batch, self._past = batch, self._empty(batch)
         binding = self._session.io_binding()
-        for name, array in self._tokens(ids).items():
+        for name, array in self._tokens(ids, mask).items():
             binding.bind_cpu_input(name, array)
         for name, value in self._past.items():
             binding.bind_ortvalue_input(name, value)
@@ -135,7 +175,8 @@ class OriginalModel:
             else:
                 binding.bind_output(name, "cpu")
         try:
-            self._session.run_with_iobinding(binding)
+            with limited(seconds_for(self._weight_bytes, batch * new)) as run_options:
+                self._session.run_with_iobinding(binding, run_options)
         except Exception as error:  # ORT's exceptions have no common public base
             raise SessionError(
                 f"The original model fails with {new} tokens after {self._length}: "
@@ -148,13 +189,15 @@ class OriginalModel:
         self._length += new
         return values[logits]
 
-    def _tokens(self, ids: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+    def _tokens(
+        self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64] | None
+    ) -> dict[str, npt.NDArray[Any]]:
         batch, new = ids.shape
         total = self._length + new
         made: dict[str, npt.NDArray[Any]] = {"input_ids": ids}
-        made["attention_mask"] = np.ones((batch, total), np.int64)
-        row = np.arange(self._length, total, dtype=np.int64)
-        made["position_ids"] = np.tile(row, (batch, 1))
+        mask = np.ones((batch, total), np.int64) if mask is None else mask
+        made["attention_mask"] = mask
+        made["position_ids"] = np.maximum(mask.cumsum(1) - 1, 0)[:, self._length :]
         return {name: array for name, array in made.items() if name in self._names}
 
     def _present_names(self) -> dict[str, str]:

@@ -29,7 +29,8 @@ from minicache.exporter.kernels import check_can_compile, write_kernels
 from minicache.exporter.normalise import NormalisedModel, normalise
 from minicache.exporter.options import ExportOptions
 from minicache.exporter.paper_plan import exact_plan
-from minicache.exporter.parity import ParityReport, check_parity
+from minicache.exporter.parity import check_parity
+from minicache.exporter.parity_report import ParityReport
 from minicache.exporter.passes.apply_plan import ApplyPlanPass
 from minicache.exporter.passes.lower_tensorrt import check_parsable
 from minicache.exporter.plan import Plan
@@ -218,6 +219,7 @@ def _write(
         bos_token_id=facts.bos_token_id,
         state=tuple(applied.state),
         plan=plan.to_dict(),
+        fixed_batch=normalised.fixed_batch,
         producer={
             "name": "minicache-onnx",
             "version": importlib.metadata.version("minicache-onnx"),

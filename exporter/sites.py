@@ -120,6 +120,7 @@ class ModelDescription:
         input_ids: graph input; likewise ``attention_mask`` and ``position_ids``, where present.
         logits: graph output.
         vocab_size: its last dimension.
+        fixed_batch: 1 where the graph takes one row only; 0: any number.
         notes: remarks for the report.
     """
 
@@ -131,4 +132,5 @@ class ModelDescription:
     position_ids: ir.Value | None
     logits: ir.Value
     vocab_size: int
+    fixed_batch: int = 0
     notes: list[str] = field(default_factory=list)

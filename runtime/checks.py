@@ -124,6 +124,11 @@ def session_size(
     limit = manifest.max_sequence_length if max_sequence_length is None else max_sequence_length
     for name, value in (("batch_size", batch_size), ("max_sequence_length", limit)):
         whole_number(name, value)
+    if manifest.fixed_batch and batch_size != manifest.fixed_batch:
+        raise SessionError(
+            f"batch_size is {batch_size}, but the original graph was made for batches of "
+            f"{manifest.fixed_batch}; export the original again with a dynamic batch"
+        )
     if threads is not None:
         whole_number("threads", threads)
         if threads > MOST_THREADS:

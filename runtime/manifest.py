@@ -77,6 +77,7 @@ class Manifest:
         retained_fractions: symbol to fraction of the capacity, for retained tokens.
         retained_extra: symbol to slots beyond that fraction, which going back may need.
         plan: the plan as ``minicache.exporter.plan`` writes it.
+        fixed_batch: rows that the graph takes; 0: any number.
         producer: name and version of the exporter.
     """
 
@@ -99,6 +100,7 @@ class Manifest:
     retained_fractions: dict[str, float] = field(default_factory=dict)
     retained_extra: dict[str, int] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
+    fixed_batch: int = 0
     producer: dict[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 

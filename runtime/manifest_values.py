@@ -19,7 +19,7 @@ _TEXTS = ("model", "target", "mode", "dtype")
 _SIZES = (
     "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "max_sequence_length",
 )  # fmt: skip
-_COUNTS = ("rewind_slack", "window")
+_COUNTS = ("rewind_slack", "window", "fixed_batch")
 _TABLES = ("retained_fractions", "retained_extra", "plan", "producer")
 
 

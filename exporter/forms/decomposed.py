@@ -21,6 +21,7 @@ from minicache.exporter import graph as g
 from minicache.exporter.forms.grown_cache import (
     GrownCache,
     Mismatch,
+    check_sizes,
     joined_heads,
     query_heads,
     single_use,
@@ -195,6 +196,7 @@ def match(caches: list[GrownCache]) -> list[AttentionSite]:
             value = values.pop(id(out))
             if value.factor != 1.0:
                 raise Mismatch(f"the values of {value.past.name!r} are scaled")
+            check_sizes(key, value)
             sites.append(_site(key, value))
         if values:
             left_over = next(iter(values.values())).past.name

@@ -96,6 +96,20 @@ def find_grown_caches(model: ir.Model) -> list[GrownCache]:
     return found
 
 
+def check_sizes(key: GrownCache, value: GrownCache) -> None:
+    """Keys and values must have heads of one size and number.
+
+    Raises:
+        Mismatch: they differ, as in multi-head latent attention.
+    """
+    if (key.num_kv_heads, key.head_dim) != (value.num_kv_heads, value.head_dim):
+        raise Mismatch(
+            f"{key.past.name!r} has {key.num_kv_heads} heads of {key.head_dim} and "
+            f"{value.past.name!r} {value.num_kv_heads} of {value.head_dim}, which must be equal "
+            "(multi-head latent attention, as of DeepSeek, is not supported)"
+        )
+
+
 def single_use(value: ir.Value, doing: str) -> tuple[ir.Node, int]:
     """The only node that reads a value's numbers.
 
@@ -144,6 +158,7 @@ def pair_caches(caches: list[GrownCache], key_slot: int, value_slot: int) -> lis
             raise Mismatch(f"{g.describe(key.reader)} reads keys, but no values, from a cache")
         if key.factor != 1.0 or values[0].factor != 1.0:
             raise Mismatch(f"{g.describe(key.reader)} reads a cache multiplied by a constant")
+        check_sizes(key, values[0])
         pairs.append((key, values[0]))
     paired = {id(cache) for pair in pairs for cache in pair}
     for cache in caches:

@@ -15,7 +15,7 @@ from minicache.exporter.options import (
     SUBSPACE_OPTIONS,
     ExportOptions,
 )
-from minicache.exporter.parity import ParityReport
+from minicache.exporter.parity_report import ParityReport
 from minicache.exporter.plan_aligned import AlignedChoice
 from minicache.exporter.plan_subspace import SubspaceChoice
 from minicache.exporter.reporting.html_report import FILE_NAME as HTML_NAME

@@ -91,6 +91,24 @@ def test_encoder_decoder() -> None:
         find_attention(model)
 
 
+@pytest.mark.parametrize(
+    ("name", "axis", "words"),
+    [
+        ("input_ids", 0, "batches of exactly 8 rows"),
+        ("input_ids", 1, "'input_ids' is made for exactly 8 tokens per call"),
+        ("past.0.key", 2, "'past.0.key' is made for exactly 8 cached tokens"),
+    ],
+)
+def test_fixed_sizes(name: str, axis: int, words: str) -> None:
+    model = decomposed_model()
+    value = next(value for value in model.graph.inputs if value.name == name)
+    dims = list(value.shape or ())
+    dims[axis] = 8
+    value.shape = ir.Shape(dims)
+    with pytest.raises(UnsupportedModelError, match=f"{words}; export the model with dynamic axes"):
+        find_attention(model)
+
+
 def test_no_input_ids() -> None:
     model = decomposed_model()
     model.graph.inputs[0].name = "inputs_embeds"

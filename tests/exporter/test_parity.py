@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from minicache.exporter.io import load_model, save_model
 from minicache.exporter.normalise import normalise
-from minicache.exporter.parity import ParityReport, check_parity
+from minicache.exporter.parity import check_parity
+from minicache.exporter.parity_report import ParityReport
 from minicache.runtime.errors import ParityError
 from tests.exporter.graphs import EXPORTS, MORE_EXPORTS, SHARED, Fixture, decomposed_model
 
@@ -27,8 +29,10 @@ def test_parity_of_real_exports(fixture: Fixture, tmp_path: Path) -> None:
     report = prove(fixture.path, tmp_path)
     assert report.max_relative_difference <= report.tolerance
     assert report.top1_agreement > 0.95
-    assert len(report.cases) == 4
-    assert report.to_dict()["cases"][0]["name"] == "batch 1"
+    names = ["batch 1"]
+    for row in range(3):
+        names += [f"ragged row {row}", f"padded row {row}"]
+    assert [case["name"] for case in report.to_dict()["cases"]] == names
 
 
 @pytest.mark.slow
@@ -46,6 +50,34 @@ def test_parity_of_more_producers(name: str, tmp_path: Path) -> None:
 def test_parity_of_a_model_without_position_inputs(mask: str, tmp_path: Path) -> None:
     source = save_model(decomposed_model(mask), tmp_path / "source")
     prove(source, tmp_path / "out")
+
+
+def with_mask(model: ir.Model) -> ir.Model:
+    """The model with an ``attention_mask`` input that nothing reads."""
+    mask = ir.Value(name="attention_mask", type=ir.TensorType(ir.DataType.INT64))
+    mask.shape = ir.Shape(["batch", "total"])
+    model.graph.inputs.append(mask)
+    return model
+
+
+@pytest.mark.usefixtures("ort_library")
+def test_an_original_that_ignores_padding_is_told(tmp_path: Path) -> None:
+    source = save_model(with_mask(decomposed_model()), tmp_path / "source")
+    report = prove(source, tmp_path / "out")
+    assert [case.name for case in report.cases if "padded" in case.name] == []
+    (note,) = report.notes
+    assert "when row 1 is padded to a batch; the export gives those of the row alone" in note
+
+
+@pytest.mark.usefixtures("ort_library")
+def test_one_row_stays_one_row(tmp_path: Path) -> None:
+    model = decomposed_model()
+    for value in model.graph.inputs:
+        dims = list(value.shape or ())
+        value.shape = ir.Shape([1, *dims[1:]])
+    report = prove(save_model(model, tmp_path / "source"), tmp_path / "out")
+    assert [case.name for case in report.cases] == ["batch 1"]
+    assert report.notes == ["the original takes one row at a time, and so does the export"]
 
 
 @pytest.mark.usefixtures("ort_library")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 
-from minicache.runtime import cache
+from minicache.runtime import cache, checks
 from minicache.runtime.errors import SessionError
 from tests.runtime.conftest import OpenTiny
 from tests.runtime.tiny_model import MAX_LENGTH, VOCABULARY
@@ -56,6 +57,13 @@ def test_wrong_sizes_are_refused(
 ) -> None:
     with pytest.raises(SessionError, match=message):
         open_tiny("exact", **options)
+
+
+def test_a_graph_of_one_row_takes_no_batch(open_tiny: OpenTiny) -> None:
+    manifest = dataclasses.replace(open_tiny().manifest, fixed_batch=1)
+    assert checks.session_size(manifest, 1, 8, None) == 8
+    with pytest.raises(SessionError, match=r"batch_size is 2.*batches of 1.*dynamic batch"):
+        checks.session_size(manifest, 2, 8, None)
 
 
 def test_a_cache_beyond_memory_is_refused(
