@@ -54,8 +54,10 @@ def _last_of_shape(node: ir.Node, head_dim: int | None) -> float | None:
     shape = node.inputs[0].producer() if node.inputs[0] is not None else None
     if shape is not None and shape.op_type in ("Slice", "Gather"):
         return _last_of_shape(shape, head_dim)
-    picked = g.scalar(node.inputs[1]) if len(node.inputs) > 1 else None
-    if shape is None or shape.op_type != "Shape" or picked not in (-1.0, 3.0):
+    # An optimiser may have moved a Transpose to here: Shape(x)[0, 2, 1, 3] ends in the same.
+    indices = g.constant_if_small(node.inputs[1]) if len(node.inputs) > 1 else None
+    picked = None if indices is None or not indices.size else int(indices.reshape(-1)[-1])
+    if shape is None or shape.op_type != "Shape" or picked not in (-1, 3):
         return None
     return _last_dim(shape.inputs[0]) or head_dim
 
