@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -29,14 +30,27 @@ _PROJECTIONS = frozenset({"MatMul", "Gemm", "MatMulNBits"})
 Found = tuple[Stated, str, str]  # what is stated, what the graph has, what comes of it
 
 
+@dataclass(frozen=True)
+class Deviation:
+    """A disagreement: the layers that it is about (none: the whole model), and its sentence."""
+
+    layers: tuple[int, ...]
+    text: str
+
+
 def deviations(description: ModelDescription, facts: ModelFacts) -> list[str]:
-    """One sentence per disagreement, and layers that share it; empty where all agrees.
+    """The sentences of ``find_deviations``."""
+    return [deviation.text for deviation in find_deviations(description, facts)]
+
+
+def find_deviations(description: ModelDescription, facts: ModelFacts) -> list[Deviation]:
+    """One per disagreement and the layers that share it; empty where all agrees.
 
     Args:
         description: a model whose masks are proved, so that ``local_window`` is known.
         facts: what the files beside it say.
     """
-    found = list(_of_model(description, facts))
+    found = [Deviation((), text) for text in _of_model(description, facts)]
     checks: tuple[Callable[[AttentionSite, ModelFacts], Found | None], ...] = (
         _heads, _kv_heads, _head_dim, _window, _softcap, _scale, _rotary_dim, _theta
     )  # fmt: skip
@@ -45,7 +59,7 @@ def deviations(description: ModelDescription, facts: ModelFacts) -> list[str]:
         for site in description.sites:
             if (one := check(site, facts)) is not None:
                 layers.setdefault(one, []).append(site.layer)
-        found += [_sentence(one, among) for one, among in layers.items()]
+        found += [Deviation(tuple(among), _sentence(one, among)) for one, among in layers.items()]
     return found
 
 

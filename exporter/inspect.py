@@ -1,17 +1,33 @@
-"""What the exporter finds in a model, for ``minicache inspect``: no rewriting, no output."""
+"""What the exporter finds in a model, for ``minicache inspect``: nothing is run, nothing written.
+
+It goes the way of an export up to the proof of parity, so that it refuses what an export refuses,
+with the same sentence.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from minicache.exporter.find_attention import find_attention
-from minicache.exporter.io import find_model_file, load_model, read_facts, weight_bytes
-from minicache.exporter.sites import DECOMPOSED, AttentionSite
+import onnx_ir as ir
 
+from minicache.exporter.deviations import find_deviations
+from minicache.exporter.facts import ModelFacts
+from minicache.exporter.find_attention import DTYPES, find_attention
+from minicache.exporter.inspect_layers import layer_facts
+from minicache.exporter.inspect_merge import layer_notes, merge_kinds, mode_facts, target_facts
+from minicache.exporter.io import find_model_file, load_model, read_facts, weight_bytes
+from minicache.exporter.normalise import rewrite
+from minicache.exporter.sites import ModelDescription
+
+SCHEMA = 1  # of the dictionary; docs/models.md describes it
 FORMS = {
-    "F1": "F1: MatMul/Softmax attention over Concat(past, new)",
-    "F4": "F4: com.microsoft GroupQueryAttention",
+    "F1": "MatMul and Softmax over Concat(past, new)",
+    "F2": "ai.onnx Attention over Concat(past, new)",
+    "F3": "ai.onnx Attention with past and present",
+    "F4": "com.microsoft GroupQueryAttention",
+    "F5": "com.microsoft MultiHeadAttention over Concat(past, new)",
 }
 
 
@@ -22,56 +38,66 @@ def inspect_model(path: Path | str) -> dict[str, Any]:
         path: the model, or its folder.
 
     Returns:
-        Facts that JSON can hold; ``layers`` has one line per run of equal layers.
+        Facts that JSON can hold, with the keys that docs/models.md describes.
 
     Raises:
-        MiniCacheError: as ``load_model`` and ``find_attention``.
+        MiniCacheError: as ``export_model`` up to its proof of parity.
     """
     file = find_model_file(path)
     model, facts = load_model(file), read_facts(file)
     description = find_attention(model, facts)
-    sites = description.sites
-    bytes_per_token = sum(2 * s.num_kv_heads * s.head_dim * s.dtype.itemsize for s in sites)
+    found = _model_facts(file, model, description, facts)
+    layers = layer_facts(description)
+    deviating = find_deviations(description, facts)
+    normalised = rewrite(model, description)
+    kinds = merge_kinds(normalised.layers)
+    modes = mode_facts(normalised.layers, facts, file.parent)
+    notes = layer_notes(kinds, modes, deviating)
+    for layer in layers:
+        number = layer["layer"]
+        layer["kind"] = next(n for n, kind in enumerate(kinds) if number in kind["layers"])
+        layer["notes"] = notes.get(number, [])
     return {
-        "file": str(file),
-        "form": FORMS[description.form],
-        "opset": model.opset_imports.get("", 0),
-        "dtype": description.dtype,
-        "weights_mb": round(weight_bytes(model) / 1e6, 1),
-        "vocab_size": description.vocab_size,
-        "max_positions": facts.max_positions,
-        "num_layers": len(sites),
-        "kv_bytes_per_token": int(bytes_per_token),
-        "layers": _layers(sites),
+        **found,
+        "layers": layers,
+        "kinds": kinds,
+        "modes": modes,
+        "targets": target_facts(normalised),
         "notes": list(description.notes),
     }
 
 
-def _line(site: AttentionSite) -> str:
-    parts = [f"{site.num_heads} query heads, {site.num_kv_heads} kv heads of {site.head_dim}"]
-    parts.append(f"scale {site.scale:.6g}")
-    if site.rope is not None:
-        pairs = "interleaved" if site.rope.interleaved else "half-split"
-        parts.append(f"RoPE over {site.rope.rotary_dim} ({pairs}) inside the op")
-    elif site.rope_key:
-        parts.append("RoPE before the cache")
-    elif site.form == DECOMPOSED:
-        parts.append("no RoPE found")
-    parts.append(f"sliding window {site.local_window}" if site.local_window else "full attention")
-    if site.softcap:
-        parts.append(f"softcap {site.softcap:g}")
-    if site.head_sink is not None:
-        parts.append("head sinks")
-    return ", ".join(parts)
+def _model_facts(
+    file: Path, model: ir.Model, description: ModelDescription, facts: ModelFacts
+) -> dict[str, Any]:
+    sites = description.sites
+    forms = sorted({site.form for site in sites})
+    elements = sum(2 * site.num_kv_heads * site.head_dim * site.dtype.itemsize for site in sites)
+    return {
+        "schema": SCHEMA,
+        "file": str(file),
+        "form": "+".join(forms),
+        "form_text": "; ".join(FORMS.get(form, form) for form in forms),
+        "model_type": facts.model_type,
+        "producer": {"name": model.producer_name or "", "version": model.producer_version or ""},
+        "ir_version": model.ir_version,
+        "opset": model.opset_imports.get("", 0),
+        "opsets": {domain or "ai.onnx": version for domain, version in model.opset_imports.items()},
+        "dtype": description.dtype,
+        "weights_mb": round(weight_bytes(model) / 1e6, 1),
+        "weights_mb_by_type": _weights_by_type(model),
+        "vocab_size": description.vocab_size,
+        "max_positions": facts.max_positions,
+        "num_layers": len(sites),
+        "kv_bytes_per_token": int(elements),
+    }
 
 
-def _layers(sites: list[AttentionSite]) -> list[str]:
-    """Runs of layers with the same description, e.g. ``0-3: 9 query heads, ...``."""
-    lines: list[tuple[int, int, str]] = []
-    for site in sites:
-        text = _line(site)
-        if lines and lines[-1][2] == text:
-            lines[-1] = (lines[-1][0], site.layer, text)
-        else:
-            lines.append((site.layer, site.layer, text))
-    return [f"{a}: {text}" if a == b else f"{a}-{b}: {text}" for a, b, text in lines]
+def _weights_by_type(model: ir.Model) -> dict[str, float]:
+    """Megabytes of initializers by element type, the largest first; packed ones are uint8."""
+    found: Counter[str] = Counter()
+    for value in model.graph.initializers.values():
+        if value.const_value is not None:
+            kind = value.const_value.dtype
+            found[DTYPES.get(kind, kind.name.lower())] += value.const_value.nbytes
+    return {name: round(size / 1e6, 3) for name, size in found.most_common()}

@@ -95,7 +95,15 @@ def normalise(model: ir.Model, facts: ModelFacts | None = None) -> NormalisedMod
     Raises:
         UnsupportedModelError: the model is of no supported form; it may be half rewritten then.
     """
-    description = find_attention(model, facts or model_facts(model))
+    return rewrite(model, find_attention(model, facts or model_facts(model)))
+
+
+def rewrite(model: ir.Model, description: ModelDescription) -> NormalisedModel:
+    """Rewrites ``model``, whose attention ``find_attention`` found, in place.
+
+    Raises:
+        UnsupportedModelError: a part around the attention is not understood.
+    """
     inputs = RuntimeInputs()
     replace = ReplaceAttentionPass(description, inputs)
     run_passes(

@@ -32,23 +32,21 @@ from minicache.exporter.paper_plan import exact_plan
 from minicache.exporter.parity import check_parity
 from minicache.exporter.parity_report import ParityReport
 from minicache.exporter.passes.apply_plan import ApplyPlanPass
-from minicache.exporter.passes.lower_tensorrt import check_parsable
 from minicache.exporter.plan import Plan
 from minicache.exporter.plan_aligned import align_plan
 from minicache.exporter.plan_file import FILE_NAME as PLAN_NAME
 from minicache.exporter.plan_file import read_plan, write_plan
 from minicache.exporter.plan_subspace import plan_subspace
+from minicache.exporter.preflight import check_target, choose_capacity
 from minicache.exporter.reporting import report
 from minicache.exporter.schemas import VERSION
 from minicache.exporter.targets import find_target
 from minicache.exporter.texts import read_texts
 from minicache.exporter.verify import Verification, measure_rivals
-from minicache.runtime.errors import PlanError, UnsupportedModelError
 from minicache.runtime.evaluate import EvaluationResult, evaluate_folder
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
 
-DEFAULT_MAX_SEQUENCE_LENGTH = 4096
 # Whatever the target: CPU kernels read its layout, and are on every machine.
 PROVED_ON = "ort-cpu"
 
@@ -100,14 +98,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         source, facts = io.load_model(model), io.read_facts(model)
         normalised = normalise(source, facts)
         step.advance()
-    if target.lowered:
-        check_parsable(normalised.model)
-    if normalised.dtype not in target.dtypes:
-        raise UnsupportedModelError(
-            f"the model is {normalised.dtype}, target {target.name} runs "
-            f"{', '.join(target.dtypes)}; export it in one of these{_reason(normalised.dtype)}"
-        )
-    capacity = _capacity(options, facts)
+    check_target(normalised, target)
+    capacity = choose_capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
     if options.plan is not None:
         read_plan(options.plan, capacity)  # a mistake in it is told before the long work
@@ -168,23 +160,6 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         report.write_report(content, folder)
     measured = verification.evaluation if verification else None
     return ExportResult(output, manifest, parity, measured, content)
-
-
-def _reason(dtype: str) -> str:
-    # ONNX Runtime 1.32 has neither MatMul nor Add of bf16 on CPUs.
-    bf16 = " (ONNX Runtime cannot run bf16 on CPUs, where exports are proved)"
-    return bf16 if dtype == "bf16" else ""
-
-
-def _capacity(options: ExportOptions, facts: io.ModelFacts) -> int:
-    own = facts.max_positions
-    wanted = options.max_sequence_length or own or DEFAULT_MAX_SEQUENCE_LENGTH
-    if own and wanted > own:
-        raise PlanError(
-            f"--max-sequence-length {wanted} exceeds the model's {own} positions; "
-            f"choose at most {own}"
-        )
-    return wanted
 
 
 def _write(

@@ -36,6 +36,16 @@ class RopeFacts:
     interleaved: bool | None = None
     frequencies: tuple[float, ...] = ()
 
+    @property
+    def base(self) -> float | None:
+        """The base of plain frequencies; None where they are scaled or not known."""
+        count = len(self.frequencies)
+        if count < 2 or not self.frequencies[1]:
+            return None
+        base = self.frequencies[1] ** -count
+        plain = base ** (-np.arange(count) / count)
+        return base if np.allclose(self.frequencies, plain, rtol=0.02, atol=2e-3) else None
+
 
 def find_rope(site: AttentionSite) -> RopeFacts | None:
     """The RoPE of a layer's keys; None where neither operator nor nodes for one are found."""
@@ -56,6 +66,9 @@ def _of_node(node: ir.Node) -> RopeFacts:
     half = None if cos is None else g.static_dim(cos, len(cos.shape or ()) - 1)
     rotated = int(g.attribute(node, "rotary_embedding_dim", 0)) or (half and 2 * half)
     turns = _table_frequencies(_table(cos), _table(sin))
+    if not turns and cos is not None:  # computed for these positions, not looked up
+        above = next((n for n in g.ancestors(cos, _PROJECTIONS) if n.op_type == "Cos"), None)
+        turns = () if above is None else _of_cosine(above).frequencies
     return RopeFacts("graph", rotated, bool(g.attribute(node, "interleaved", 0)), turns)
 
 

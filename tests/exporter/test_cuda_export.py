@@ -108,7 +108,7 @@ def test_without_the_compiler_nothing_is_begun(
 def test_models_of_other_types_are_refused(tmp_path: Path) -> None:
     fixture = Path(__file__).parent.parent / "fixtures" / FP16.replace("fp16", "fp32")
     options = ExportOptions(mode="exact", target="ort-cuda", no_kernels=True, quiet=True)
-    with pytest.raises(UnsupportedModelError, match="the model is fp32, target ort-cuda runs fp16"):
+    with pytest.raises(UnsupportedModelError, match="the model is fp32, ort-cuda runs fp16"):
         export_model(fixture, tmp_path / "out", options)
     assert TARGETS["ort-cuda"].dtypes == ("fp16",)
 

@@ -72,9 +72,13 @@ def test_optimum_drops_the_softcap_of_gemma_2() -> None:
     assert described(GEMMA2).notes == [GEMMA2_NOTE]
 
 
-def test_genai_drops_the_window_of_mistral(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", [GENAI, LLAMA2, "mob-llama3-gqa-default", "onnx-llama3-gqa-dynamo-opset23"]
+)
+def test_a_dropped_window_is_told_of_every_form(tmp_path: Path, name: str) -> None:
+    """As GenAI's builder drops that of Mistral."""
     config = {"model_type": "mistral", "sliding_window": 32}
-    assert notes(edited(tmp_path, GENAI, config)) == [
+    assert notes(edited(tmp_path, name, config)) == [
         "config.json says sliding_window 32 for layers 0-3, the graph attends to everything there: "
         "the export follows the graph; outputs beyond 32 tokens differ from the original model's"
     ]

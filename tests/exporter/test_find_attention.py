@@ -6,7 +6,6 @@ import onnx_ir as ir
 import pytest
 
 from minicache.exporter.find_attention import find_attention
-from minicache.exporter.inspect import inspect_model
 from minicache.exporter.io import load_model, read_facts
 from minicache.runtime.errors import UnsupportedModelError
 from tests.exporter.graphs import (
@@ -153,16 +152,3 @@ def test_smooth_softmax_is_refused() -> None:
 def test_window_and_softcap_of_group_query() -> None:
     site = find_attention(_group_query(local_window_size=8, softcap=30.0)).sites[0]
     assert (site.local_window, site.softcap) == (8, 30.0)
-
-
-@pytest.mark.parametrize(
-    "fixture",
-    [fixture for fixture in EXPORTS if "mistral" in fixture.name or "genai-llama2" in fixture.name],
-    ids=lambda f: f.name,
-)
-def test_inspect_has_one_line_per_kind_of_layer(fixture: Fixture) -> None:
-    facts = inspect_model(fixture.path)
-    (line,) = facts["layers"]
-    assert line.startswith("0-3: 4 query heads")
-    assert (f"sliding window {fixture.window}" in line) == bool(fixture.window)
-    assert facts["num_layers"] == 4

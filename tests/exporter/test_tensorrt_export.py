@@ -110,7 +110,7 @@ def test_the_script_says_what_it_needs(exported: ExportResult) -> None:
     ("fixture", "words"),
     [
         ("genai-llama3-gqa-h16-cpu-int4", r"quantised weights \(MatMulNBits"),
-        ("onnx-llama3-gqa-optimum-fp32", "the model is fp32, target tensorrt runs fp16"),
+        ("onnx-llama3-gqa-optimum-fp32", "the model is fp32, tensorrt runs fp16"),
     ],
 )
 def test_what_tensorrt_cannot_run_is_told_before_the_long_work(
