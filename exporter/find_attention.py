@@ -138,6 +138,14 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
                 f"{site.past_key.name!r} has type {site.dtype.name}; only fp32, fp16 and bf16 "
                 "caches are supported: export the model without a quantised cache"
             )
+        for past in (site.past_key, site.past_value):
+            stated = g.static_dim(past, 1), g.static_dim(past, 3)
+            if stated[0] not in (None, site.num_kv_heads) or stated[1] not in (None, site.head_dim):
+                raise UnsupportedModelError(
+                    f"The cache input {past.name!r} has {stated[0]} heads of {stated[1]}, but "
+                    f"{site.node} has {site.num_kv_heads} of {site.head_dim}: the graph does not "
+                    f"fit its own attention; export the model again with {unsupported.EXPORT}"
+                )
         if site.num_heads % site.num_kv_heads:
             raise UnsupportedModelError(
                 f"{site.node} has {site.num_heads} query heads, no multiple of its "

@@ -8,6 +8,7 @@ import pytest
 from minicache.exporter.find_attention import find_attention
 from minicache.exporter.io import load_model, read_facts
 from minicache.runtime.errors import UnsupportedModelError
+from tests.exporter.form_graphs import GRAPHS
 from tests.exporter.graphs import (
     EXPORTS,
     FIXTURES,
@@ -105,6 +106,16 @@ def test_fixed_sizes(name: str, axis: int, words: str) -> None:
     dims[axis] = 8
     value.shape = ir.Shape(dims)
     with pytest.raises(UnsupportedModelError, match=f"{words}; export the model with dynamic axes"):
+        find_attention(model)
+
+
+def test_a_cache_of_other_heads_than_its_attention() -> None:
+    model = GRAPHS["Attention of three dimensions"].model()
+    value = next(value for value in model.graph.inputs if value.name == "past.0.key")
+    value.shape = ir.Shape(["batch", 1, "past", 4])
+    with pytest.raises(
+        UnsupportedModelError, match=r"'past\.0\.key' has 1 heads of 4, but .* 2 of 4"
+    ):
         find_attention(model)
 
 
