@@ -39,7 +39,13 @@ class ModelFacts:
     attention: AttentionFacts = field(default_factory=AttentionFacts)
 
 
+# Sizes and token ids are below this; beyond it a file is damaged.
+_LARGEST = 2**31 - 1
+
+
 def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():  # a pipe would never end
+        return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -53,13 +59,14 @@ def _section(value: Any) -> dict[str, Any]:
 
 def _size(*values: Any) -> int | None:
     """The first of the values that is a positive whole number."""
-    sizes = (v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0)
-    return next(sizes, None)
+    sizes = (v for v in values if isinstance(v, int) and not isinstance(v, bool))
+    return next((v for v in sizes if 0 < v <= _LARGEST), None)
 
 
 def _ids(value: Any) -> tuple[int, ...]:
     values = value if isinstance(value, list) else [value]
-    return tuple(v for v in values if isinstance(v, int) and not isinstance(v, bool))
+    ids = (v for v in values if isinstance(v, int) and not isinstance(v, bool))
+    return tuple(v for v in ids if 0 <= v <= _LARGEST)
 
 
 def read_facts(path: Path | str) -> ModelFacts:

@@ -17,7 +17,9 @@ import onnx_ir as ir
 
 from minicache.exporter.embedded import read_proto
 from minicache.exporter.external import check_external_data, external_tensors, follow_links
+from minicache.exporter.external_places import check_places
 from minicache.exporter.facts import ModelFacts, read_facts
+from minicache.exporter.sound_graph import make_sound
 from minicache.runtime.errors import ModelFileError, OutputError
 
 __all__ = [
@@ -90,7 +92,9 @@ def load_model(path: Path | str) -> ir.Model:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters of a model is checked below
-            model = ir.from_proto(read_proto(file))
+            proto = read_proto(file)
+            check_places(proto, file)
+            model = ir.from_proto(proto)
     except google.protobuf.message.DecodeError as error:
         raise ModelFileError(
             f"{str(file)!r} ({file.stat().st_size} bytes) is not an ONNX model or is truncated; "
@@ -98,6 +102,8 @@ def load_model(path: Path | str) -> ir.Model:
         ) from error
     except OSError as error:
         raise ModelFileError(f"{str(file)!r} cannot be read: {error.strerror}") from error
+    except ModelFileError:
+        raise
     except Exception as error:  # onnx_ir raises many kinds for malformed content
         raise ModelFileError(
             f"{str(file)!r} is not a valid ONNX model ({_cause(error)}); export it again"
@@ -108,6 +114,7 @@ def load_model(path: Path | str) -> ir.Model:
         )
     ir.external_data.set_base_dir(model.graph, file.parent)
     _check_names(model, file)
+    make_sound(model, file)
     check_external_data(model)
     follow_links(model)
     model.meta[_PATH] = file
@@ -118,7 +125,8 @@ def _cause(error: BaseException) -> str:
     """The innermost reason: onnx_ir wraps it once per level of the graph."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return str(error).strip().split("\n")[0] or type(error).__name__
+    # What follows the first sentence is onnx_ir's own picture of the graph.
+    return str(error).strip().split("\n")[0].split(". ")[0] or type(error).__name__
 
 
 def _check_names(model: ir.Model, file: Path) -> None:

@@ -65,8 +65,8 @@ class OriginalModel:
             )
         except Exception as error:  # ORT's exceptions have no common public base
             raise ModelFileError(
-                f"ONNX Runtime {ort.__version__} does not load {str(file)!r} ({first_line(error)}); "
-                "copy or export it again"
+                f"ONNX Runtime {ort.__version__} does not load {str(file)!r} "
+                f"({first_line(error)}); copy or export it again"
             ) from error
         self._ort = ort
         self._names = [value.name for value in self._session.get_inputs()]

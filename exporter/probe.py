@@ -14,7 +14,9 @@ import onnx
 import onnx_ir as ir
 
 from minicache.exporter.graph import describe
+from minicache.exporter.time_limit import SECONDS, limited
 from minicache.runtime.errors import MissingDependencyError, UnsupportedModelError
+from minicache.runtime.ort import first_line
 
 
 def _outer_values(node: ir.Node) -> list[ir.Value]:
@@ -149,11 +151,13 @@ def evaluate(
         session = ort.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-        arrays = session.run(None, {value.name: feeds[value] for value in used})
+        with limited(SECONDS) as run_options:
+            named = {value.name: feeds[value] for value in used}
+            arrays = session.run(None, named, run_options)
     except Exception as error:  # ORT's exceptions have no common public base
         raise UnsupportedModelError(
             f"The part of the graph before {describe(outputs[0].producer())} does not run in "
-            f"ONNX Runtime, so it cannot be understood: {str(error).splitlines()[0]}"
+            f"ONNX Runtime, so it cannot be understood ({first_line(error)}); export it again"
         ) from error
     computed = dict(zip((output.name for output in proto.graph.output), arrays, strict=True))
     return [feeds[value] if value in feeds else computed[value.name] for value in outputs]

@@ -6,11 +6,25 @@ The command line prints the message as one sentence; ``--debug`` shows the trace
 
 from __future__ import annotations
 
+# A sentence beyond this quotes a name or path that nobody reads; both ends of it are kept.
+LONGEST = 700
+
 
 class MiniCacheError(Exception):
-    """Base of every error that the product raises on purpose; ``exit_code`` is the CLI's."""
+    """Base of every error that the product raises on purpose; ``exit_code`` is the CLI's.
+
+    Args:
+        message: the sentence; what is quoted in it may come from a hostile file, so that it is kept
+            to one line of printable characters of bounded length.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+        if len(shown) > LONGEST:
+            shown = f"{shown[: LONGEST // 2]} [...] {shown[-LONGEST // 2 :]}"
+        super().__init__(shown)
 
 
 class ModelFileError(MiniCacheError):

@@ -17,6 +17,18 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 PROVIDERS = {"ort-cpu": (CPU,), "ort-cuda": (CUDA, CPU)}
 PACK_OPTION = "minicache.kernels"  # of a session: folder of compiled GPU kernels
 _INSTALL = 'install "minicache-onnx[cpu]" or "minicache-onnx[gpu]"'
+# Parts of ONNX Runtime's messages that tell a user nothing.
+_NOISE = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"^.*\[ONNXRuntimeError\] : \d+ : \w+ : ",
+        r"^Load model from .* failed:\s*",
+        r"^\S*\.(cc|h|cpp):\d+ \S+ ",
+        r"^This is an invalid model\. (Error: )?",
+    )
+)
+# In Node, ("name", Operator, "domain", -1) : (inputs) -> (outputs) , Error reason
+_NODE = re.compile(r"In Node, \(\"(.*?)\", (\w*), .* , Error (.*)")
 _USE_CPU = 'or give providers=["CPUExecutionProvider"]'
 
 
@@ -139,5 +151,12 @@ def _start(onnxruntime: Any, path: Path, options: Any, providers: Sequence[str])
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error: ONNX Runtime appends pages to it."""
-    return str(error).strip().split("\n")[0]
+    """What an error says, in one line.
+
+    ONNX Runtime puts its own codes and places in its source before the reason, and pages behind it.
+    """
+    text = str(error).strip().split("\n")[0]
+    for noise in _NOISE:
+        text = noise.sub("", text)
+    node = _NODE.fullmatch(text)
+    return "{1} {0!r}: {2}".format(*node.groups()) if node else text
