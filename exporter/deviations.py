@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from minicache.exporter import graph as g
@@ -169,11 +168,7 @@ def _theta(site: AttentionSite, facts: ModelFacts) -> Found | None:
     stated, rope = facts.attention.theta(site.layer), find_rope(site)
     if stated is None or rope is None or len(rope.frequencies) < 2:
         return None
-    count = len(rope.frequencies)
-    wanted = stated.value ** (-np.arange(count) / count)
-    # Tables may be fp16; bases that are apart differ by far more.
-    if np.allclose(rope.frequencies, wanted, rtol=0.02, atol=2e-3):
+    if rope.has_base(stated.value):
         return None
-    second = rope.frequencies[1]
-    base = f"a base of {second**-count:.6g}" if second else "other frequencies"
+    base = f"a base of {rope.base:.6g}" if rope.base else "other frequencies"
     return stated, f"the graph's RoPE has {base}", DIFFER

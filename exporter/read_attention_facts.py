@@ -13,7 +13,7 @@ from typing import Any
 from minicache.exporter.attention_facts import FULL, SLIDING, AttentionFacts, Stated
 
 CONFIG, GENAI = "config.json", "genai_config.json"
-LARGEST = 1e12  # of any number here; more is damage
+SMALLEST, LARGEST = 1e-6, 1e12  # of any number here; beyond is damage
 MOST_LAYERS = 10_000
 # Older files leave it to the code of the model type: layer i is full where i + 1 is a multiple.
 _PATTERNS = {"gemma2": 2, "gpt_oss": 2, "gemma3": 6, "gemma3_text": 6, "cohere2": 4}
@@ -61,7 +61,7 @@ class _File:
             value = self.values.get(key)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            if 0 < value < LARGEST:
+            if SMALLEST < value < LARGEST:
                 text = f"{value:.0f}" if value == int(value) else f"{value:g}"
                 return Stated(value, f"{key} {text}", self.name)
         return None

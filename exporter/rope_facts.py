@@ -6,6 +6,7 @@ For ``inspect`` and for comparisons only. The exporter's own knowledge is measur
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from minicache.exporter.sites import AttentionSite
 
 _PROJECTIONS = frozenset({"MatMul", "Gemm", "MatMulNBits", "Conv"})
 LARGEST_HEAD = 1024
+LARGEST_EXPONENT = 100.0  # of a base that anyone means
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,19 @@ class RopeFacts:
     def base(self) -> float | None:
         """The base of plain frequencies; None where they are scaled or not known."""
         count = len(self.frequencies)
-        if count < 2 or not self.frequencies[1]:
+        if count < 2 or not 0 < self.frequencies[1] < 1:
             return None
-        base = self.frequencies[1] ** -count
+        exponent = -count * math.log(self.frequencies[1])
+        if exponent > LARGEST_EXPONENT:
+            return None
+        base = math.exp(exponent)
+        return base if self.has_base(base) else None
+
+    def has_base(self, base: float) -> bool:
+        """Whether frequencies are the plain ones of a base; tables may be fp16."""
+        count = len(self.frequencies)
         plain = base ** (-np.arange(count) / count)
-        return base if np.allclose(self.frequencies, plain, rtol=0.02, atol=2e-3) else None
+        return bool(np.allclose(self.frequencies, plain, rtol=0.02, atol=1e-5))
 
 
 def find_rope(site: AttentionSite) -> RopeFacts | None:
@@ -80,11 +90,14 @@ def _table(value: ir.Value | None) -> ir.Value | None:
 
 def _table_frequencies(cos: ir.Value | None, sin: ir.Value | None) -> tuple[float, ...]:
     """The angles of position 1; only this row of the tables is read."""
-    rows = [g.constant(table) for table in (cos, sin)]
-    if any(row is None or row.ndim != 2 or len(row) < 2 for row in rows):
-        return ()
-    near, far = (np.asarray(row[1], np.float64) for row in rows if row is not None)
-    return _plausible(np.arctan2(far, near)) if near.shape == far.shape else ()
+    rows = []
+    for table in (cos, sin):
+        tensor = ir.convenience.get_const_tensor(g.through_identity(table)) if table else None
+        if tensor is None or not tensor.dtype.is_floating_point() or len(tensor.shape) != 2:
+            return ()
+        rows.append(np.asarray(tensor.numpy()[1:2], np.float64))
+    near, far = rows
+    return _plausible(np.arctan2(far, near)[0]) if near.shape == far.shape and near.size else ()
 
 
 def _of_cosine(node: ir.Node) -> RopeFacts:

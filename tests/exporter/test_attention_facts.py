@@ -98,7 +98,22 @@ KEYS = (
 
 @pytest.mark.parametrize(
     "value",
-    ["8", [8], {"a": 8}, True, -1, 0, 1e300, float("nan"), float("inf"), 10**400, [[]], [{}], ""],
+    [
+        "8",
+        [8],
+        {"a": 8},
+        True,
+        -1,
+        0,
+        1e300,
+        5e-324,
+        float("nan"),
+        float("inf"),
+        10**400,
+        [[]],
+        [{}],
+        "",
+    ],
     ids=repr,
 )
 def test_values_of_wrong_type_or_range_say_nothing(value: Any) -> None:
