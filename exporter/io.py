@@ -177,20 +177,18 @@ def save_graph(model: ir.Model, folder: Path) -> None:
         OutputError: the disk refuses.
     """
     replaced = (folder / MODEL_NAME).resolve()
-    embedded = any(Path(t.path).resolve() == replaced for t in external_tensors(model))
-    large = [
-        (value, value.const_value)
-        for graph in model.graphs()
-        for value in graph.initializers.values()
-        if value.const_value is not None
-        and value.const_value.nbytes > INLINE_BYTES
-        and (
-            not isinstance(value.const_value, ir.ExternalTensor)
-            or Path(value.const_value.path).resolve() == replaced
-        )
-    ]
+    inside, new = [], []
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                if Path(tensor.path).resolve() == replaced:
+                    inside.append((value, tensor))
+            elif tensor is not None and tensor.nbytes > INLINE_BYTES:
+                new.append((value, tensor))
+    large = [*inside, *new]
     try:
-        if embedded or sum(tensor.nbytes for _, tensor in large) > SINGLE_FILE_BYTES:
+        if inside or sum(tensor.nbytes for _, tensor in new) > SINGLE_FILE_BYTES:
             tensors = [tensor for _, tensor in large]
             moved = ir.external_data.convert_tensors_to_external(tensors, folder, CODEC_NAME)
             for (value, _), tensor in zip(large, moved, strict=True):
