@@ -56,7 +56,14 @@ def _check_graph(graph: onnx.GraphProto, file: Path) -> None:
             "supported, export the model again with dense ones"
         )
     for tensor in graph.initializer:
-        for location in _locations(tensor):
+        locations = [entry.value for entry in tensor.external_data if entry.key == "location"]
+        outside = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if outside and len(locations) != 1:
+            raise ModelFileError(
+                f"Tensor {tensor.name!r} of {str(file)!r} names {len(locations)} data files where "
+                "one is needed; the file is damaged: copy or export it again"
+            )
+        for location in locations:
             if leads_outside(location):
                 raise ModelFileError(
                     f"Tensor {tensor.name!r} names its data file {location!r}, which leads out of "
@@ -79,7 +86,3 @@ def _check_nodes(nodes: Iterator[onnx.NodeProto], file: Path) -> None:
                 )
             for graph in (attribute.g, *attribute.graphs):
                 _check_graph(graph, file)
-
-
-def _locations(tensor: onnx.TensorProto) -> list[str]:
-    return [entry.value for entry in tensor.external_data if entry.key == "location"]

@@ -46,7 +46,7 @@ def read_plan(path: Path, max_sequence_length: int) -> Plan:
         raise PlanError(
             f"plan {str(path)!r} cannot be read ({error.strerror}); give the plan.json of an export"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PlanError(f"plan {str(path)!r} is not JSON ({error}); correct it there") from error
     if not isinstance(data, dict) or not isinstance(data.get("groups"), list) or not data["groups"]:
         raise PlanError(f'plan {str(path)!r} has no list "groups"; give the plan.json of an export')

@@ -7,6 +7,7 @@ operator says. Files that were damaged or made by hand break these rules.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from pathlib import Path
 
 import onnx
@@ -39,8 +40,16 @@ def make_sound(model: ir.Model, file: Path) -> None:
         file: for messages.
 
     Raises:
-        ModelFileError: nodes read each other in a circle, or an attribute has a wrong type.
+        ModelFileError: nodes read each other in a circle, an attribute has a wrong type, or there
+            are two inputs of one name.
     """
+    names = Counter(value.name for value in model.graph.inputs)
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        raise ModelFileError(
+            f"{str(file)!r} is not a valid ONNX model: it has the input {twice!r} twice; copy or "
+            "export it again"
+        )
     for node in model.graph.all_nodes():
         _check_attributes(node, model.opset_imports.get(node.domain, 1), file)
     try:

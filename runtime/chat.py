@@ -58,7 +58,7 @@ class ChatTemplate:
         self._tokens, self._origin = dict(tokens), origin
         try:
             self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, RecursionError) as error:
             raise PackageError(
                 f"the chat template in {origin!r} is not valid Jinja ({error}); correct it, or "
                 "leave out chat"
@@ -75,7 +75,7 @@ class ChatTemplate:
         if (folder / CONFIG_FILE).is_file():
             try:
                 config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise PackageError(
                     f"{str(folder / CONFIG_FILE)!r} is not JSON ({error}); "
                     "copy the model's own again"

@@ -17,18 +17,25 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 PROVIDERS = {"ort-cpu": (CPU,), "ort-cuda": (CUDA, CPU)}
 PACK_OPTION = "minicache.kernels"  # of a session: folder of compiled GPU kernels
 _INSTALL = 'install "minicache-onnx[cpu]" or "minicache-onnx[gpu]"'
-# Parts of ONNX Runtime's messages that tell a user nothing.
+# What ONNX Runtime says around the reason: its codes, and places and functions in its source.
+_PLACE = r"^\S*\.(?:cc|h|cpp):\d+ "
 _NOISE = tuple(
     re.compile(pattern)
     for pattern in (
         r"^.*\[ONNXRuntimeError\] : \d+ : \w+ : ",
         r"^Load model from .* failed:\s*",
-        r"^\S*\.(cc|h|cpp):\d+ \S+ ",
-        r"^This is an invalid model\. (Error: )?",
+        r"^Error in execution: ",
+        rf"{_PLACE}[^()]*::[^()]*\((?:[^()]|\([^()]*\))*\)\S* (?:\[with .*?\] )?",
+        rf"{_PLACE}\S+ ",
+        r"^onnxruntime::\S+\(.*?\) ",
+        r"^This is an invalid model\. (?:Error: )?",
+        r" Please fix either the inputs/outputs or the model\.$",
     )
 )
-# In Node, ("name", Operator, "domain", -1) : (inputs) -> (outputs) , Error reason
-_NODE = re.compile(r"In Node, \(\"(.*?)\", (\w*), .* , Error (.*)")
+_NODES = (  # name and operator of a node, and what is wrong with it
+    re.compile(r"In Node, \(\"(?P<name>.*?)\", (?P<type>\w*), .* , Error (?P<why>.*)"),
+    re.compile(r".*running (?P<type>\w*) node\. Name:'(?P<name>.*?)' Status Message: (?P<why>.*)"),
+)
 _USE_CPU = 'or give providers=["CPUExecutionProvider"]'
 
 
@@ -151,12 +158,16 @@ def _start(onnxruntime: Any, path: Path, options: Any, providers: Sequence[str])
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, in one line.
+    """What an error says, in one line; of ONNX Runtime's errors the reason and the node."""
+    text = _reason(str(error).strip().split("\n")[0])
+    for node in _NODES:
+        found = node.fullmatch(text)
+        if found:
+            return f"{found['type']} {found['name']!r}: {_reason(found['why'])}"
+    return text
 
-    ONNX Runtime puts its own codes and places in its source before the reason, and pages behind it.
-    """
-    text = str(error).strip().split("\n")[0]
+
+def _reason(text: str) -> str:
     for noise in _NOISE:
         text = noise.sub("", text)
-    node = _NODE.fullmatch(text)
-    return "{1} {0!r}: {2}".format(*node.groups()) if node else text
+    return text.rstrip(". ")

@@ -24,7 +24,7 @@ class Journal:
         self._path = path
         self._values: dict[str, Any] = {}
         if path is not None:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, RecursionError):
                 found = json.loads(path.read_text(encoding="utf-8"))
                 self._values = found if isinstance(found, dict) else {}
 

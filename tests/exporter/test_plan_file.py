@@ -110,6 +110,7 @@ def test_the_capacity_is_the_exports(tmp_path: Path) -> None:
     ("content", "words"),
     [
         ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("{'groups': []}", "is not JSON"),
         ("[1]", 'no list "groups"'),
         ("{}", 'no list "groups"'),

@@ -169,7 +169,8 @@ def test_half_characters_are_no_text(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "template", [b"{{ 1/0 }}", b"\xff", b"{% for i in range(9**9) %}{% endfor %}"]
+    "template",
+    [b"{{ 1/0 }}", b"\xff", b"{% for i in range(9**9) %}{% endfor %}", b"{{ " + b"(" * 5000],
 )
 def test_chat_templates_fail_in_a_sentence(tmp_path: Path, template: bytes) -> None:
     (tmp_path / "chat_template.jinja").write_bytes(template)
@@ -177,7 +178,9 @@ def test_chat_templates_fail_in_a_sentence(tmp_path: Path, template: bytes) -> N
         ChatTemplate.load(tmp_path).render([{"role": "user", "content": "x"}])
 
 
-@pytest.mark.parametrize("content", ["[]", '{"chat_template": [1, {"name": "default"}]}'])
+@pytest.mark.parametrize(
+    "content", ["[]", "[" * 100_000, '{"chat_template": [1, {"name": "default"}]}']
+)
 def test_odd_tokenizer_configurations(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer_config.json").write_text(content)
     with pytest.raises(PackageError, match="tokenizer_config"):
