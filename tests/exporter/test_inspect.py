@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from minicache.exporter.cli import export_main, main
+from minicache.exporter.facts import ModelFacts
 from minicache.exporter.inspect import inspect_model
+from minicache.exporter.inspect_merge import merge_kinds, mode_facts
 from minicache.exporter.io import load_model
 from minicache.exporter.normalise import normalise
 from minicache.exporter.preflight import check_target
@@ -101,6 +103,15 @@ def test_sliding_layers_are_kept_and_say_why() -> None:
     assert [alone in layer["notes"] for layer in inspected(GEMMA3)["layers"]] == [False] * 5 + [
         True
     ]
+
+
+def test_layers_of_another_rope_or_shape_share_no_code() -> None:
+    layers = normalise(load_model(FIXTURES / HALF)).layers
+    layers[2] = dataclasses.replace(layers[2], kind=(*layers[2].kind[:-1], "another RoPE"))
+    assert [kind["layers"] for kind in merge_kinds(layers)] == [[0, 1, 3], [2]]
+    modes = mode_facts(layers, ModelFacts(), FIXTURES / HALF)
+    assert modes["subspace"]["groups"] == [[0, 1, 3], [2]]
+    assert modes["paper"]["groups"] == []
 
 
 def test_a_model_of_sliding_layers_only() -> None:
