@@ -9,6 +9,7 @@ on top of a past, and one step after a long past.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -23,16 +24,20 @@ HIDDEN = -9999.0
 LONGEST_PAST = 16384
 
 
+def _kind(value: ir.Value) -> np.dtype[Any]:
+    return np.dtype(np.int64 if value.dtype is None else value.dtype.numpy())
+
+
 def token_feeds(
     description: ModelDescription, batch: int, past: int, new: int
 ) -> dict[ir.Value, np.ndarray]:
     """Inputs of the original graph for ``new`` tokens after ``past``; nothing is padded."""
-    feeds = {description.input_ids: np.zeros((batch, new), np.int64)}
+    ids = description.input_ids
+    feeds = {ids: np.zeros((batch, new), _kind(ids))}
     if (mask := description.attention_mask) is not None:
-        kind = np.dtype(np.int64) if mask.dtype is None else mask.dtype.numpy()
-        feeds[mask] = np.ones((batch, past + new), kind)
+        feeds[mask] = np.ones((batch, past + new), _kind(mask))
     if (positions := description.position_ids) is not None:
-        row = np.arange(past, past + new, dtype=np.int64)
+        row = np.arange(past, past + new, dtype=_kind(positions))
         feeds[positions] = np.broadcast_to(row, (batch, new)).copy()
     for site in description.sites:
         # np.zeros takes address space only: nobody reads more than the shape.

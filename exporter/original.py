@@ -12,10 +12,16 @@ import onnx_ir as ir
 
 from minicache.exporter.find_attention import find_sites
 from minicache.exporter.io import find_model_file, load_model, read_facts, weight_bytes
+from minicache.exporter.original_inputs import (
+    INTEGERS,
+    check_inputs,
+    idle_inputs,
+    ring_inputs,
+)
 from minicache.exporter.runnable import runnable_source
 from minicache.exporter.sites import GROUP_QUERY, ModelDescription
 from minicache.exporter.time_limit import limited, seconds_for
-from minicache.runtime.errors import ModelFileError, SessionError, UnsupportedModelError
+from minicache.runtime.errors import ModelFileError, SessionError
 from minicache.runtime.ort import first_line, load_onnxruntime
 
 LARGE_BYTES = 1 << 30  # of weights
@@ -69,9 +75,10 @@ class OriginalModel:
                 f"({first_line(error)}); copy or export it again"
             ) from error
         self._ort = ort
-        self._names = [value.name for value in self._session.get_inputs()]
-        self._check_inputs()
-        self._rings = _ring_inputs(self._description)
+        self._types = {value.name: value.type for value in self._session.get_inputs()}
+        self._idle = idle_inputs(model)
+        check_inputs(self._types, {*self._present_names(), *self._idle})
+        self._rings = ring_inputs(self._description)
         self._past: dict[str, Any] = {}
         self._length = 0
         self._batch = 0
@@ -136,7 +143,7 @@ class OriginalModel:
         Raises:
             SessionError: the model cannot run a padded batch.
         """
-        if "attention_mask" not in self._names:
+        if "attention_mask" not in self._types:
             return None
         right = GROUP_QUERY in self._description.form
         lengths = np.array([len(row) for row in rows])
@@ -198,7 +205,12 @@ class OriginalModel:
         mask = np.ones((batch, total), np.int64) if mask is None else mask
         made["attention_mask"] = mask
         made["position_ids"] = np.maximum(mask.cumsum(1) - 1, 0)[:, self._length :]
-        return {name: array for name, array in made.items() if name in self._names}
+        typed: dict[str, npt.NDArray[Any]] = {
+            name: array.astype(INTEGERS[self._types[name]])
+            for name, array in made.items()
+            if name in self._types
+        }
+        return self._idle | typed
 
     def _present_names(self) -> dict[str, str]:
         """Cache input to the cache output that replaces it."""
@@ -219,28 +231,8 @@ class OriginalModel:
                 past[value.name or ""] = self._ort.OrtValue.ortvalue_from_numpy(zeros)
         return past
 
-    def _check_inputs(self) -> None:
-        known = {"input_ids", "attention_mask", "position_ids", *self._present_names()}
-        unknown = [name for name in self._names if name not in known]
-        if unknown:
-            raise UnsupportedModelError(
-                f"The model has the input {unknown[0]!r}, whose meaning is not known; "
-                "export it for text generation without it"
-            )
-
 
 def _is_large(model: ir.Model) -> bool:
     """Whether a second copy of the weights matters; quantised ones are not used unpacked."""
     quantised = any(node.op_type == "MatMulNBits" for node in model.graph)
     return weight_bytes(model) > LARGE_BYTES and not quantised
-
-
-def _ring_inputs(description: ModelDescription) -> set[str]:
-    """Cache inputs that GroupQueryAttention uses as a ring of its window (GenAI's Gemma)."""
-    names: set[str] = set()
-    for site in description.sites:
-        node = site.output.producer()
-        found = node.attributes.get("sliding_window_cache") if node is not None else None
-        if found is not None and found.as_int():
-            names |= {site.past_key.name or "", site.past_value.name or ""}
-    return names

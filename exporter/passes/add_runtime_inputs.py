@@ -49,6 +49,14 @@ class AddRuntimeInputsPass(ir.passes.InPlacePass):
         graph, inputs = model.graph, self.inputs
         input_ids = self.description.input_ids
         input_ids.shape = ir.Shape([BATCH, SEQUENCE])
+        kind = input_ids.dtype
+        if kind not in (INT64, None):  # the session feeds int64
+            narrow = Inserter(graph, first_node(graph), "ids")
+            input_ids.type = ir.TensorType(INT64)
+            readers = list(input_ids.uses())
+            cast = narrow.node("Cast", [input_ids], kind, [BATCH, SEQUENCE], {"to": kind.value})
+            for use in readers:
+                use.node.replace_input_with(use.idx, cast)
         graph.inputs.extend([inputs.past_lengths, inputs.total_lengths, inputs.logit_positions])
         b = Inserter(graph, first_node(graph), "positions")
         one = b.constant("one", np.array(1, np.int64))
@@ -68,6 +76,11 @@ class AddRuntimeInputsPass(ir.passes.InPlacePass):
         last_B1 = b.node("Max", [before_B1, zero], INT64, [BATCH, 1])
         # Padded tokens take the last valid position: a position table may end there.
         b.insert("Min", [running_BS, last_B1], [inputs.positions])
-        if self.description.position_ids is not None:
-            self.description.position_ids.replace_all_uses_with(inputs.positions)
+        old = self.description.position_ids
+        if old is not None and old.dtype in (INT64, None):
+            old.replace_all_uses_with(inputs.positions)
+        elif old is not None and old.dtype is not None:
+            to = {"to": old.dtype.value}
+            cast = b.node("Cast", [inputs.positions], old.dtype, [BATCH, SEQUENCE], to)
+            old.replace_all_uses_with(cast)
         return ir.passes.PassResult(model, modified=True)

@@ -81,6 +81,34 @@ def test_one_row_stays_one_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ort_library")
+def test_inputs_of_32_bits(tmp_path: Path) -> None:
+    model = load_model(EXPORTS[0].path)
+    for value in model.graph.inputs:
+        if value.dtype == ir.DataType.INT64:
+            value.type = ir.TensorType(ir.DataType.INT32)
+            uses = list(value.uses())
+            wide = ir.node("Cast", [value], {"to": ir.DataType.INT64.value})
+            model.graph.insert_before(next(iter(model.graph)), wide)
+            for use in uses:
+                use.node.replace_input_with(use.idx, wide.outputs[0])
+    prove(save_model(model, tmp_path / "source"), tmp_path / "out")
+
+
+@pytest.mark.usefixtures("ort_library")
+def test_inputs_that_are_only_handed_through(tmp_path: Path) -> None:
+    model = decomposed_model()
+    for name in ("window", "unread"):
+        given = ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
+        model.graph.inputs.append(given)
+    back = ir.node("Identity", [model.graph.inputs[-2]])
+    back.outputs[0].name = "window_out"
+    back.outputs[0].type, back.outputs[0].shape = given.type, given.shape
+    model.graph.append(back)
+    model.graph.outputs.append(back.outputs[0])
+    prove(save_model(model, tmp_path / "source"), tmp_path / "out")
+
+
+@pytest.mark.usefixtures("ort_library")
 def test_given_tokens_are_used(tmp_path: Path) -> None:
     report = prove(EXPORTS[0].path, tmp_path, tokens=np.arange(10))
     assert report.cases[0].tokens == 10
