@@ -97,7 +97,7 @@ def test_inputs_of_32_bits(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ort_library")
 def test_inputs_that_are_only_handed_through(tmp_path: Path) -> None:
     model = decomposed_model()
-    for name in ("window", "unread"):
+    for name in ("window_size", "unread"):
         given = ir.Value(name=name, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
         model.graph.inputs.append(given)
     back = ir.node("Identity", [model.graph.inputs[-2]])

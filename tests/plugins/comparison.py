@@ -50,37 +50,43 @@ def assert_same(actual: Array, expected: Array, what: str) -> None:
         np.testing.assert_array_equal(actual, expected, what)
 
 
-class Comparison:
-    """Runs kernel and reference side by side; each step starts from the kernel's state.
+class Judge:
+    """Compares what kernels of a group made of a call with what the reference makes of it.
 
     ``score_growth`` says how many times larger than usual the scores are: see ``ATTENTION``.
     ``worst`` is the largest error of an output so far, as ``tolerance`` limits it.
     """
 
-    def __init__(self, kernel: Kernels, score_growth: float = 1.0) -> None:
-        self.kernel = kernel
-        subspace = kernel.attributes["mode"] == "subspace"
-        limits = ATTENTION_SUBSPACE if subspace else ATTENTION
-        self.tolerance = limits[kernel.dtype.name] * score_growth
+    def __init__(self, attributes: dict[str, Any], dtype: Any, score_growth: float = 1.0) -> None:
+        self.attributes, self.dtype = attributes, np.dtype(dtype)
+        limits = ATTENTION_SUBSPACE if attributes["mode"] == "subspace" else ATTENTION
+        self.tolerance = limits[self.dtype.name] * score_growth
         self.worst = 0.0
         self.codes = 0
         self.differing = 0
 
-    def step(self, call: Call) -> list[Array]:
-        """Runs one call on both, compares outputs and every state, returns the kernel's output."""
-        attributes, before = self.kernel.attributes, self.kernel.state
-        expected, wanted = run_group(attributes, before, *call.arguments, tables=self.kernel.tables)
-        before = {name: array.copy() for name, array in before.items()}
-        actual = self.kernel.run(call)
-        where = f"past {call.past.tolist()} total {call.total.tolist()}"
-        for layer, (a, b) in enumerate(zip(actual, expected, strict=True)):
-            assert a.dtype == b.dtype == self.kernel.dtype
+    def compare(
+        self,
+        outputs: tuple[Sequence[Array], Sequence[Array]],
+        states: tuple[State, State],
+        lengths: tuple[Array, Array],
+    ) -> None:
+        """Compares one call; each argument is a pair.
+
+        Args:
+            outputs: the attention of every layer, by the kernels and by the reference.
+            states: after the call, likewise.
+            lengths: past and total.
+        """
+        past, total = lengths
+        where = f"past {past.tolist()} total {total.tolist()}"
+        for layer, (a, b) in enumerate(zip(*outputs, strict=True)):
+            assert a.dtype == b.dtype == self.dtype
             self.worst = max(self.worst, relative_error(a, b))
             assert_close(a, b, self.tolerance, f"layer {layer} at {where}")
-        for row in range(len(call.past)):
-            mine, its = ({n: a[row] for n, a in s.items()} for s in (self.kernel.state, wanted))
-            self._compare_row(mine, its, f"row {row} after {where}", int(call.total[row]))
-        return actual
+        for row in range(len(past)):
+            mine, its = ({n: a[row] for n, a in s.items()} for s in states)
+            self._compare_row(mine, its, f"row {row} after {where}", int(total[row]))
 
     def finish(self) -> None:
         """Checks over all steps that differing codes are rare."""
@@ -88,7 +94,7 @@ class Comparison:
         assert share <= CODE_SHARE, f"{self.differing} of {self.codes} code components differ"
 
     def _compare_row(self, actual: State, expected: State, where: str, total: int) -> None:
-        attributes = self.kernel.attributes
+        attributes = self.attributes
         for name in actual:
             if name.startswith("exact") or name in ("retained_key", "retained_value"):
                 # The bytes, so that untouched poison counts: NaN must still be there.
@@ -120,7 +126,7 @@ class Comparison:
     def _compare_codes(
         self, kind: str, actual: State, expected: State, coded: slice, where: str
     ) -> None:
-        attributes, name = self.kernel.attributes, f"{kind}_code"
+        attributes, name = self.attributes, f"{kind}_code"
         bits = attributes[f"{kind}_bits"]
         rows = [x[name] for x in (actual, expected)]
         if attributes["code_layout"] == "tile":
@@ -136,3 +142,19 @@ class Comparison:
             assert (np.abs(a - b) <= limit).all(), f"{name} of {where}: more than one step apart"
             self.codes += a.size
             self.differing += int((a != b).sum())
+
+
+class Comparison(Judge):
+    """Runs kernel and reference side by side; each step starts from the kernel's state."""
+
+    def __init__(self, kernel: Kernels, score_growth: float = 1.0) -> None:
+        super().__init__(kernel.attributes, kernel.dtype, score_growth)
+        self.kernel = kernel
+
+    def step(self, call: Call) -> list[Array]:
+        """Runs one call on both, compares outputs and every state, returns the kernel's output."""
+        attributes, before = self.kernel.attributes, self.kernel.state
+        expected, wanted = run_group(attributes, before, *call.arguments, tables=self.kernel.tables)
+        actual = self.kernel.run(call)
+        self.compare((actual, expected), (self.kernel.state, wanted), (call.past, call.total))
+        return actual
