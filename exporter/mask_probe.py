@@ -125,6 +125,18 @@ def _combined(
     return visible
 
 
+def _long_past(facts: ModelFacts) -> int:
+    """Cached tokens behind which a window shows, if there is one.
+
+    Some graphs compute masks of all pairs, so that no more are probed than need be: a window beyond
+    ``LONGEST_PAST`` is looked for where the configuration has one.
+    """
+    stated = facts.attention.sliding
+    window = int(stated.value) if stated is not None else 0
+    limit = max(LONGEST_PAST, window + 2)
+    return max(32, min(facts.max_positions or limit, limit) - 1)
+
+
 def probe_masks(model: ir.Model, description: ModelDescription, facts: ModelFacts) -> None:
     """Proves every site's mask and sets its ``local_window``.
 
@@ -132,7 +144,7 @@ def probe_masks(model: ir.Model, description: ModelDescription, facts: ModelFact
         UnsupportedModelError: a mask is neither causal nor causal with a sliding window.
     """
     prober = _Prober(model, description)
-    long_past = max(32, min(facts.max_positions or LONGEST_PAST, LONGEST_PAST) - 1)
+    long_past = _long_past(facts)
     shapes = [(7, 9), (long_past, 1)]
     results = [prober.run(past, new) for past, new in shapes]
     for site in description.sites:

@@ -132,6 +132,12 @@ def _to_reader(past: ir.Value, grown: ir.Value) -> tuple[ir.Node, int, float]:
     """Follows a grown cache through repeat_kv and scaling to what reads it."""
     value, factor = grown, 1.0
     while True:
+        readers = [node for node, _ in g.data_uses(value) if not node.outputs[0].is_graph_output()]
+        if len(readers) > 1:
+            raise Mismatch(
+                f"{past.name!r} is read by {g.describe(readers[0])} and {g.describe(readers[1])}: "
+                "a cache shared by several layers (as of Gemma 3n) is not supported"
+            )
         node, index = single_use(value, "repeat_kv and scale before attention")
         if (node.domain, node.op_type) in _READERS:
             return node, index, factor

@@ -223,6 +223,25 @@ REFUSED: dict[str, tuple[str, FormGraph]] = {
             {"biases": np.zeros(3 * 8, np.float32)},
         ),
     ),
+    "cache of two layers": (
+        "shared by several layers",
+        FormGraph(
+            "F1",
+            [
+                *CONCATS,
+                *SCORES,
+                MASKED,
+                SOFTMAX,
+                *VALUES,
+                node("Transpose", "present.0.key", "kt2", perm=[0, 1, 3, 2]),
+                node("MatMul", "o4 kt2", "raw2"),
+                node("Softmax", "raw2", "p2", axis=-1),
+                node("MatMul", "p2 present.0.value", "o42"),
+                node("Transpose", "o42", "ot", perm=[0, 2, 1, 3]),
+                node("Reshape", "ot join", "o"),
+            ],
+        ),
+    ),
     "columns that are no weight": (
         "no weight",
         FormGraph(

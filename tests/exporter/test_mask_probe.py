@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from minicache.exporter.attention_facts import AttentionFacts, Stated
+from minicache.exporter.facts import ModelFacts
 from minicache.exporter.find_attention import find_attention
+from minicache.exporter.mask_probe import LONGEST_PAST, _long_past
 from minicache.runtime.errors import UnsupportedModelError
 from tests.exporter.graphs import decomposed_model
 
@@ -33,3 +36,10 @@ def test_another_pattern_is_refused() -> None:
     near.op_type = "Greater"  # sees only what is far away
     with pytest.raises(UnsupportedModelError, match="neither causal nor a sliding window"):
         find_attention(model)
+
+
+def test_a_window_beyond_the_usual_probe_is_looked_for_where_the_configuration_has_one() -> None:
+    attention = AttentionFacts(sliding=Stated(30_000, "sliding_window 30000", "config.json"))
+    assert _long_past(ModelFacts()) == LONGEST_PAST - 1
+    assert _long_past(ModelFacts(attention=attention)) == 30_001
+    assert _long_past(ModelFacts(max_positions=4096, attention=attention)) == 4095
