@@ -71,7 +71,10 @@ def _replace(
     if site.output_dtype != site.dtype:
         to = {"to": site.output_dtype.value}
         result = b.node("Cast", [attention], site.output_dtype, joined, to)
-    if any(use.node.op_type == "Shape" for use in site.output.uses()):
+    if _is_flat(site.output):
+        flat = b.constant(f"flat_{joined[2]}", np.array([-1, joined[2]], np.int64))
+        result = b.node("Reshape", [result, flat], site.output_dtype, [None, joined[2]])
+    elif any(use.node.op_type == "Shape" for use in site.output.uses()):
         # ORT may know no dimensions behind a custom op and then refuses shapes computed from them.
         width = np.array([site.num_heads * site.head_dim], np.int64)
         tokens = b.node("Shape", [input_ids], ir.DataType.INT64, [2])
@@ -82,6 +85,13 @@ def _replace(
     graph.inputs.extend(past)
     graph.outputs.extend(present)
     return node
+
+
+def _is_flat(output: ir.Value) -> bool:
+    """Whether consumers expect [B*S, H*D], as ``Gemm`` does."""
+    if output.shape is not None:
+        return len(output.shape) == 2
+    return any(use.node.op_type == "Gemm" and use.idx == 0 for use in output.uses())
 
 
 def _head_sink(b: Inserter, site: AttentionSite, sink: ir.Value) -> ir.Value:

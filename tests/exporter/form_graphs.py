@@ -20,6 +20,7 @@ from tests.exporter.graphs import (
     JOINED,
     SCORES,
     VALUES,
+    WIDTH,
     node,
     one_layer,
 )
@@ -112,6 +113,22 @@ GRAPHS: dict[str, FormGraph] = {
             *VALUES,
             *JOINED,
         ],
+    ),
+    "heads joined to two dimensions": FormGraph(
+        "F1",
+        [
+            *CONCATS,
+            *SCORES,
+            MASKED,
+            SOFTMAX,
+            *VALUES,
+            JOINED[0],
+            node("Reshape", "ot flat", "o2"),
+            node("Gemm", "o2 square", "projected"),
+            node("Shape", "x", "x_shape"),
+            node("Reshape", "projected x_shape", "o"),
+        ],
+        {"flat": np.array([-1, WIDTH]), "square": np.eye(WIDTH, dtype=np.float32)},
     ),
     "Attention over Concat": FormGraph(
         "F2",
