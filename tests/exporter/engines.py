@@ -29,6 +29,8 @@ MODELS = {
     "phi3": "onnx-phi3-optimum-fp32",
     "qwen3-genai": "genai-qwen3-cpu-fp32",
     "qwen2-genai": "genai-qwen2-cpu-fp32",
+    "llama3-torch": "onnx-llama3-gqa-dynamo-opset23",
+    "llama3-mobius": "mob-llama3-gqa-default",
 }
 LAYERS = 4
 

@@ -23,9 +23,11 @@ pytestmark = pytest.mark.usefixtures("ort_library", "tensorrt")
 QUICK = {("llama3-gqa", "subspace"), ("qwen3-genai", "exact")}
 CASES = [
     pytest.param(model, mode, marks=() if (model, mode) in QUICK else pytest.mark.slow)
-    for model in list(MODELS)[:-1]
+    for model in list(MODELS)[:5]
     for mode in ("exact", "paper", "subspace")
 ]
+# The other graph forms: after the rewrite only the nodes around attention differ.
+CASES += [pytest.param(name, "exact", marks=pytest.mark.slow) for name in list(MODELS)[-2:]]
 
 
 @pytest.fixture(scope="module")

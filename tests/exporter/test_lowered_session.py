@@ -45,7 +45,14 @@ def walk(session: Session) -> np.ndarray:
 @pytest.mark.usefixtures("ort_library")
 @pytest.mark.parametrize(
     ("model", "mode"),
-    [("llama3-gqa", "exact"), ("phi3", "paper"), ("qwen3", "subspace"), ("qwen3-genai", "exact")],
+    [
+        ("llama3-gqa", "exact"),
+        ("phi3", "paper"),
+        ("qwen3", "subspace"),
+        ("qwen3-genai", "exact"),
+        ("llama3-torch", "exact"),
+        ("llama3-mobius", "exact"),
+    ],
 )
 def test_a_lowered_graph_gives_the_exports_logits(
     model: str, mode: str, tmp_path: Path, fake_trt: FakeTensorrt
