@@ -26,7 +26,7 @@ from tests.exporter.mutations import CATALOGUE, case_of, find_fixtures
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the cases and prints a summary."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", type=int, default=500, help="number of damaged models")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first case")
     parser.add_argument("--folder", type=Path, default=Path("tests/fixtures"), help="of fixtures")

@@ -16,6 +16,7 @@ from minicache.runtime.errors import ModelFileError
 
 # ONNX Runtime takes this location for an address in its own memory.
 _MEMORY = "_ORT_MEM_ADDR_"
+_ENTRIES = frozenset({"location", "offset", "length", "checksum", "basepath"})
 
 
 def check_places(model: onnx.ModelProto, file: Path) -> None:
@@ -56,6 +57,7 @@ def _check_graph(graph: onnx.GraphProto, file: Path) -> None:
             "supported, export the model again with dense ones"
         )
     for tensor in graph.initializer:
+        _check_entries(tensor, file)
         locations = [entry.value for entry in tensor.external_data if entry.key == "location"]
         outside = tensor.data_location == onnx.TensorProto.EXTERNAL
         if outside and len(locations) != 1:
@@ -70,6 +72,17 @@ def _check_graph(graph: onnx.GraphProto, file: Path) -> None:
                     "the model's folder; export the model again with its data beside it"
                 )
     _check_nodes(graph.node, file)
+
+
+def _check_entries(tensor: onnx.TensorProto, file: Path) -> None:
+    for entry in tensor.external_data:
+        number = entry.value.isascii() and entry.value.isdigit() and len(entry.value) < 20
+        if entry.key not in _ENTRIES or (entry.key in ("offset", "length") and not number):
+            raise ModelFileError(
+                f"Tensor {tensor.name!r} of {str(file)!r} has the entry {entry.key!r} = "
+                f"{entry.value!r} of external data, which means nothing; the file is damaged: copy "
+                "or export it again"
+            )
 
 
 def _check_nodes(nodes: Iterator[onnx.NodeProto], file: Path) -> None:

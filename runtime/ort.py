@@ -25,7 +25,7 @@ _NOISE = tuple(
         r"^.*\[ONNXRuntimeError\] : \d+ : \w+ : ",
         r"^Load model from .* failed:\s*",
         r"^Error in execution: ",
-        rf"{_PLACE}[^()]*::[^()]*\((?:[^()]|\([^()]*\))*\)\S* (?:\[with .*?\] )?",
+        rf"{_PLACE}[^()']*::[^()']*\((?:[^()]|\([^()]*\))*\)\S* (?:const )?(?:\[with .*?\] )?",
         rf"{_PLACE}\S+ ",
         r"^onnxruntime::\S+\(.*?\) ",
         r"^This is an invalid model\. (?:Error: )?",

@@ -22,7 +22,7 @@ def weight(model: onnx.ModelProto, rng: random.Random) -> TensorProto:
 def numbers_of_weight(model: onnx.ModelProto, rng: random.Random) -> None:
     """Other numbers of the right size and type: NaN, infinite, huge, or zero."""
     tensor = weight(model, rng)
-    if not tensor.external_data:
+    if tensor.data_type and not tensor.external_data:
         array = numpy_helper.to_array(tensor).copy()
         number = rng.choice((float("nan"), float("inf"), 0, -1, 1e30, 2**40))
         with np.errstate(all="ignore"):
