@@ -21,7 +21,13 @@ from tests.exporter.formula_bytes import exact_bytes, retained_fraction, state_b
 from tests.exporter.node_by_node import Change, NodeByNode, ragged_calls
 from tests.exporter.subspace_workplace import Workplace
 
-MODES = ("exact", "paper", "subspace")
+# Options by what a table or a test calls them.
+MODES: dict[str, dict[str, Any]] = {
+    "exact": {"mode": "exact"},
+    "paper": {"mode": "paper"},
+    "aligned": {"mode": "paper", "align": True, "code_bits": 4, "retention": "budget:0.05"},
+    "subspace": {"mode": "subspace"},
+}
 MOST_TOKENS, CAPACITY = 512, 128  # of the export, and of the walk
 WINDOW, SLACK, SINKS, SEGMENT = 8, 8, 2, 64
 BITS = {"key_bits_per_element": 5, "value_bits_per_element": 4}
@@ -35,7 +41,6 @@ class Verdict:
     """What was judged, and how far kernels and reference are apart.
 
     Attributes:
-        mode: of the export.
         coded: layers of every coded group.
         worst: largest difference of an attention output, relative to the largest of its node.
         differing: share of code components that are a step apart.
@@ -43,7 +48,6 @@ class Verdict:
         exact: bytes of the same layers in exact mode.
     """
 
-    mode: str
     coded: list[list[int]]
     worst: float
     differing: float
@@ -72,27 +76,31 @@ def write_plan(layers: Sequence[LayerSite], path: Path) -> None:
     path.write_text(json.dumps(plan), encoding="utf-8")
 
 
-def export_in_mode(place: Workplace, mode: str, **options: Any) -> ExportResult:
+def export_in_mode(place: Workplace, name: str) -> ExportResult:
     """Exports the model of a workplace.
+
+    Args:
+        place: of the model.
+        name: of ``MODES``; the export's folder has it, too.
 
     Raises:
         MiniCacheError: the model is refused, or has nothing that the mode could code.
     """
     file = find_model_file(place.model)
     most = read_facts(file).max_positions or MOST_TOKENS
-    settings: dict[str, Any] = {"mode": mode, "max_sequence_length": min(most, MOST_TOKENS)}
-    if mode == "exact":
+    settings = {"max_sequence_length": min(most, MOST_TOKENS), **MODES[name]}
+    if settings["mode"] == "exact":
         settings["rewind_slack"] = SLACK
-    if mode == "paper":
+    if settings["mode"] == "paper":
         settings |= {"window": WINDOW, "sinks": SINKS, "rewind_slack": SLACK}
-    if mode == "subspace":
-        path = place.root / "plan.json"
-        layers = normalise(load_model(file), read_facts(file)).layers
-        write_plan(layers, path)
-        settings |= {"plan": path, "calibration_tokens": 2100}
+    if settings["mode"] == "subspace":
+        settings["plan"] = path = place.root / "plan.json"
+        write_plan(normalise(load_model(file), read_facts(file)).layers, path)
+    if settings["mode"] == "subspace" or "align" in settings:
+        settings |= {"calibration": place.text, "calibration_tokens": 2100, "cache": place.cache}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored_calibration, "SEGMENT_LENGTH", SEGMENT)
-        return place.export(mode, **{**settings, **options})
+        return place.export(name, **settings)
 
 
 def watch(folder: Path, library: Path, change: Change | None = None) -> NodeByNode:
@@ -110,14 +118,14 @@ def watch(folder: Path, library: Path, change: Change | None = None) -> NodeByNo
     return watched
 
 
-def judge_export(place: Workplace, mode: str, library: Path, **options: Any) -> Verdict:
-    """Exports a model, judges nodes and bytes.
+def judge_export(place: Workplace, name: str, library: Path) -> Verdict:
+    """Exports a model in a mode of ``MODES``, judges nodes and bytes.
 
     Raises:
         MiniCacheError: as ``export_in_mode``.
         AssertionError: kernel and reference, or bytes and formula, differ.
     """
-    watched = watch(export_in_mode(place, mode, **options).folder, library)
+    watched = watch(export_in_mode(place, name).folder, library)
     manifest, cache = watched.manifest, watched.cache
     coded, resident, exact = [], 0, 0
     for group, judge in watched.judges.items():
@@ -138,9 +146,8 @@ def judge_export(place: Workplace, mode: str, library: Path, **options: Any) -> 
                 f"group {group}, {capacity}"
             )
     codes = sum(judge.codes for judge in watched.judges.values())
-    assert bool(codes) == (mode != "exact")
+    assert bool(codes) == (name != "exact")
     return Verdict(
-        mode=mode,
         coded=coded,
         worst=max(judge.worst for judge in watched.judges.values()),
         differing=sum(judge.differing for judge in watched.judges.values()) / max(codes, 1),

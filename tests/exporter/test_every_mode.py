@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from minicache.exporter import schemas
 from minicache.runtime.errors import PlanError
 from tests.exporter.graphs import EXPORTS, MORE_EXPORTS, SHARED
-from tests.exporter.judged_export import export_in_mode, judge_export, watch
+from tests.exporter.judged_export import MODES, export_in_mode, judge_export, watch
 from tests.exporter.node_by_node import Change, NodeByNode
 from tests.exporter.subspace_workplace import Workplace
 
@@ -32,7 +32,7 @@ REFUSED = {
     ("onnx-gemma3-optimum-fp32", "paper"): NOTHING_TO_MERGE,
 }
 UPPER = [[2, 3], [4, 5]]
-CODED = {
+CODED: dict[str, dict[str, list[list[int]]]] = {
     "genai-llama3-gqa-h16-cpu-int4": {
         "paper": [[2, 3], [4, 5]],
         "subspace": [[0, 1], [2, 3], [4, 5]],
@@ -41,16 +41,17 @@ CODED = {
     "genai-gemma2-cpu-fp32": {"subspace": [[1, 3]]},
     "onnx-gemma3-optimum-fp32": {"subspace": [[5]]},
 }
-USUAL = {"exact": [], "paper": [[2, 3]], "subspace": [[0, 1], [2, 3]]}
+USUAL: dict[str, list[list[int]]] = {"exact": [], "paper": [[2, 3]], "subspace": [[0, 1], [2, 3]]}
 
 
 def check(place: Workplace, name: str, mode: str, library: Path) -> None:
-    if (name, mode) in REFUSED:
-        with pytest.raises(PlanError, match=REFUSED[name, mode]):
+    kind = str(MODES[mode]["mode"])
+    if (name, kind) in REFUSED:
+        with pytest.raises(PlanError, match=REFUSED[name, kind]):
             export_in_mode(place, mode)
         return
     verdict = judge_export(place, mode, library)
-    assert verdict.coded == (USUAL | CODED.get(name, {}))[mode]
+    assert verdict.coded == (USUAL | CODED.get(name, {}))[kind]
     assert (verdict.resident < verdict.exact) == (mode != "exact")
 
 
@@ -61,13 +62,14 @@ def test_nodes_and_bytes(name: str, mode: str, tmp_path: Path, ort_library: Path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["exact", "aligned"])
 @pytest.mark.parametrize("name", NAMES)
-def test_exact_mode(name: str, tmp_path: Path, ort_library: Path) -> None:
-    check(Workplace.make(tmp_path, name), name, "exact", ort_library)
+def test_other_modes(name: str, mode: str, tmp_path: Path, ort_library: Path) -> None:
+    check(Workplace.make(tmp_path, name), name, mode, ort_library)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["exact", "paper", "subspace"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", MORE_EXPORTS)
 def test_more_producers_and_models(name: str, mode: str, tmp_path: Path, ort_library: Path) -> None:
     if not (SHARED / name).is_dir():
