@@ -46,6 +46,15 @@ def token_feeds(
     return feeds
 
 
+def position_feeds(
+    description: ModelDescription, positions: ir.Value, batch: int, past: int, new: int
+) -> dict[ir.Value, np.ndarray]:
+    """As ``token_feeds`` where ``positions`` [B, S] have taken the place of ``position_ids``."""
+    row = np.arange(past, past + new, dtype=np.int64)
+    given = np.broadcast_to(row, (batch, new)).copy()
+    return token_feeds(description, batch, past, new) | {positions: given}
+
+
 def _mask_feeds(description: ModelDescription, past: int, new: int) -> dict[ir.Value, np.ndarray]:
     """Cuts the graph at queries, keys and grown caches too: masks read only their shapes."""
     feeds = token_feeds(description, 1, past, new)

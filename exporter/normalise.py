@@ -111,7 +111,7 @@ def rewrite(model: ir.Model, description: ModelDescription) -> NormalisedModel:
         [
             AddRuntimeInputsPass(description, inputs),
             replace,
-            DropEmptyRowsPass(description),
+            DropEmptyRowsPass(description, inputs),
             ReplacePositionsPass(description, inputs),
             GatherLogitsPass(description, inputs),
             RemoveOldInputsPass(description),

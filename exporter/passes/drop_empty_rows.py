@@ -9,7 +9,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from minicache.exporter import graph as g
-from minicache.exporter.mask_probe import token_feeds
+from minicache.exporter.mask_probe import position_feeds
+from minicache.exporter.passes.add_runtime_inputs import RuntimeInputs
 from minicache.exporter.probe import evaluate
 from minicache.exporter.sites import ModelDescription
 from minicache.runtime.errors import UnsupportedModelError
@@ -23,9 +24,9 @@ _RUNS = ((1, 5, 3), (1, 11, 7))
 class DropEmptyRowsPass(ir.passes.InPlacePass):
     """Replaces ``Where(condition, zeros, x)`` by x where the condition of masks is never true."""
 
-    def __init__(self, description: ModelDescription) -> None:
+    def __init__(self, description: ModelDescription, inputs: RuntimeInputs) -> None:
         super().__init__()
-        self.description = description
+        self.description, self.inputs = description, inputs
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Drops them all."""
@@ -59,7 +60,7 @@ class DropEmptyRowsPass(ir.passes.InPlacePass):
 
     def _never(self, model: ir.Model, condition: ir.Value) -> bool:
         for batch, past, new in _RUNS:
-            feeds = token_feeds(self.description, batch, past, new)
+            feeds = position_feeds(self.description, self.inputs.positions, batch, past, new)
             try:
                 (array,) = evaluate(model, [condition], feeds)
             except UnsupportedModelError:

@@ -14,8 +14,8 @@ import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
 from minicache.exporter.build import Inserter, first_node
-from minicache.exporter.mask_probe import token_feeds
-from minicache.exporter.passes.add_runtime_inputs import BATCH, SEQUENCE, RuntimeInputs
+from minicache.exporter.mask_probe import position_feeds
+from minicache.exporter.passes.add_runtime_inputs import BATCH, INT64, SEQUENCE, RuntimeInputs
 from minicache.exporter.probe import evaluate
 from minicache.exporter.sites import ModelDescription
 from minicache.runtime.errors import UnsupportedModelError
@@ -64,7 +64,7 @@ class ReplacePositionsPass(ir.passes.InPlacePass):
             return {}
         meanings: list[dict[ir.Value, str]] = []
         for batch, past, new in _RUNS:
-            feeds = token_feeds(self.description, batch, past, new)
+            feeds = position_feeds(self.description, self.inputs.positions, batch, past, new)
             try:
                 arrays = evaluate(model, candidates, feeds)
             except UnsupportedModelError:
@@ -85,6 +85,15 @@ class ReplacePositionsPass(ir.passes.InPlacePass):
             expanded: list[int | str] = [BATCH, SEQUENCE]
             expanded.insert(axis, 1)
             return b.node("Unsqueeze", [self.inputs.positions, axes], ir.DataType.INT64, expanded)
+        if name == "total":
+            # Of the longest row, as the width of the old mask was: what chooses between the tables
+            # of a long-context RoPE.
+            dims = [1] if rank == "1" else []
+            keep = {"keepdims": int(rank == "1")}
+            longest = b.node(
+                "ReduceMax", [self.inputs.total_lengths], ir.DataType.INT32, dims, keep
+            )
+            return b.node("Cast", [longest], ir.DataType.INT64, dims, {"to": INT64.value})
         shape = b.node("Shape", [self.description.input_ids], ir.DataType.INT64, [2])
         axis = 0 if name == "batch" else 1
         index = np.array([axis] if rank == "1" else axis, np.int64)
@@ -100,9 +109,10 @@ def _meaning(array: np.ndarray, batch: int, past: int, new: int) -> str:
         if array.shape in ((1, *ends), (batch, *ends)):
             wanted = np.arange(past, past + new).reshape(ends)
             return f"positions/{rank}" if (array == wanted).all() else ""
-    if array.shape in ((), (1,)) and int(array.reshape(())) in (batch, new):
-        name = "batch" if int(array.reshape(())) == batch else "new"
-        return f"{name}/{array.ndim}"
+    if array.shape in ((), (1,)):
+        counts = {batch: "batch", new: "new", past + new: "total"}
+        name = counts.get(int(array.reshape(())))
+        return f"{name}/{array.ndim}" if name else ""
     return ""
 
 
