@@ -81,7 +81,8 @@ def test_parity_of_an_export(source: Path, tmp_path: Path) -> None:
 def test_onnx_runtime_maps_them_too(tmp_path: Path) -> None:
     """Also where the file is a link, as in a Hugging Face cache; the logits are the same."""
     blob = inlined(SOURCE, tmp_path / "blob")
-    link = tmp_path / "link.onnx"
+    link = tmp_path / "snapshot" / "model.onnx"
+    link.parent.mkdir()
     link.symlink_to(blob)
     assert isinstance(runnable_source(link, onnxruntime.SessionOptions()), bytes)
     ids = np.arange(1, 9)[None]
