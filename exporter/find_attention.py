@@ -23,6 +23,7 @@ from minicache.runtime.errors import UnsupportedModelError
 
 # Unsqueeze takes its axes as an input from here on, and so do the nodes that we add.
 OLDEST_OPSET = 13
+LARGEST = 131072  # heads of a layer times their size
 DTYPES = {
     ir.DataType.FLOAT: "fp32",
     ir.DataType.FLOAT16: "fp16",
@@ -146,6 +147,12 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
                     f"{site.node} has {site.num_kv_heads} of {site.head_dim}: the graph does not "
                     f"fit its own attention; export the model again with {unsupported.EXPORT}"
                 )
+        if max(site.num_heads, site.num_kv_heads) * site.head_dim > LARGEST:
+            raise UnsupportedModelError(
+                f"{site.node} has {site.num_heads} query heads and {site.num_kv_heads} kv heads of "
+                f"size {site.head_dim}, more than {LARGEST} numbers per token; the graph is "
+                "damaged: copy or export it again"
+            )
         if site.num_heads % site.num_kv_heads:
             raise UnsupportedModelError(
                 f"{site.node} has {site.num_heads} query heads, no multiple of its "
@@ -156,8 +163,8 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
         if value not in used and len(value.shape or ()) == 4 and "past" in (value.name or ""):
             readers = [node for node, _ in g.data_uses(value)]
             raise UnsupportedModelError(
-                f"The cache input {value.name!r} enters "
-                f"{g.describe(readers[0]) if readers else 'no node'}, no attention that was "
+                f"The cache input {value.name!r} is read by "
+                f"{g.describe(readers[0]) if readers else 'nothing'}, not by an attention that was "
                 f"understood; export the model again with {unsupported.EXPORT}"
             )
 

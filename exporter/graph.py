@@ -81,12 +81,12 @@ def dims(value: ir.Value) -> list[int | str | None] | None:
 
 
 def static_dim(value: ir.Value, axis: int) -> int | None:
-    """One dimension where it is known, else None."""
+    """One dimension where it is known and positive, else None."""
     shape = dims(value)
     if shape is None or axis >= len(shape):
         return None
     dim = shape[axis]
-    return dim if isinstance(dim, int) else None
+    return dim if isinstance(dim, int) and dim > 0 else None
 
 
 def attribute(node: ir.Node, name: str, default: int | float) -> int | float:

@@ -25,6 +25,8 @@ _INTEGERS = (
     "rotary_embedding_dim", "is_packed_batching",
 )
 # fmt: on
+_HEADS = frozenset(("num_heads", "kv_num_heads", "q_num_heads"))
+_MOST_HEADS = 65536
 _CONTRIB = {
     **dict.fromkeys(_INTEGERS, ir.AttributeType.INT),
     **dict.fromkeys(("scale", "softcap", "epsilon", "mask_filter_value"), ir.AttributeType.FLOAT),
@@ -71,6 +73,12 @@ def _check_attributes(node: ir.Node, version: int, file: Path) -> None:
                 f"{str(file)!r} is not a valid ONNX model: the attribute {name!r} of "
                 f"{describe(node)} has type {attribute.type.name}, not {wanted.name}; copy or "
                 "export it again"
+            )
+        heads = name in _HEADS and node.op_type.endswith("Attention")
+        if heads and wanted == ir.AttributeType.INT and not 0 < attribute.as_int() <= _MOST_HEADS:
+            raise ModelFileError(
+                f"{str(file)!r} is not a valid ONNX model: {describe(node)} has {name} "
+                f"{attribute.as_int()}, which is no number of heads; copy or export it again"
             )
 
 

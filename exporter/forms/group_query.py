@@ -84,6 +84,8 @@ def _site(node: ir.Node, facts: ModelFacts) -> AttentionSite:
     assert query is not None and past_key is not None and past_value is not None
     num_heads = int(g.attribute(node, "num_heads", 0))
     num_kv_heads = int(g.attribute(node, "kv_num_heads", 0)) or num_heads
+    if not num_heads:
+        raise _refuse(node, "does not say its number of heads", "export the model again")
     head_dim = _head_dim(node, num_heads, num_kv_heads, facts)
     key, value = slot(node, 1), slot(node, 2)
     packed = key is None

@@ -37,6 +37,20 @@ def change_attribute(model: onnx.ModelProto, rng: random.Random) -> None:
     attribute.s = rng.choice((b"", b"\xff\xfe", b"DCR", b"x" * 9999))
 
 
+def change_heads(model: onnx.ModelProto, rng: random.Random) -> None:
+    """Another number of heads, window, scale or softcap, the same for all layers."""
+    name = rng.choice(
+        ("num_heads", "kv_num_heads", "q_num_heads", "local_window_size", "scale", "softcap")
+    )
+    number = rng.choice(FLOATS if name in ("scale", "softcap") else INTEGERS)
+    for node in model.graph.node:
+        if node.op_type.endswith("Attention"):
+            kept = [attribute for attribute in node.attribute if attribute.name != name]
+            kept.append(helper.make_attribute(name, number))
+            node.ClearField("attribute")
+            node.attribute.extend(kept)
+
+
 def retype_attribute(model: onnx.ModelProto, rng: random.Random) -> None:
     attribute = attributed(model, rng)
     attribute.type = rng.choice(range(15))
@@ -85,7 +99,7 @@ def odd_constant(model: onnx.ModelProto, rng: random.Random) -> None:
 MUTATIONS: dict[str, GraphMutation] = {
     change.__name__: change
     for change in (
-        change_axis, change_attribute, retype_attribute, drop_attribute, double_attribute,
-        odd_attribute, change_permutation, odd_constant,
+        change_axis, change_attribute, change_heads, retype_attribute, drop_attribute,
+        double_attribute, odd_attribute, change_permutation, odd_constant,
     )
 }  # fmt: skip

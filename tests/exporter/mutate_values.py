@@ -117,6 +117,15 @@ def change_every_dimension(model: onnx.ModelProto, rng: random.Random) -> None:
             dim.dim_value = number
 
 
+def change_every_cache(model: onnx.ModelProto, rng: random.Random) -> None:
+    """Heads, tokens or head size, the same for all caches."""
+    axis, number = rng.choice((1, 1, 2, 3, 3)), rng.choice(DIMENSIONS)
+    for value in (*model.graph.input, *model.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if len(dims) == 4:
+            dims[axis].dim_value = number
+
+
 def change_rank(model: onnx.ModelProto, rng: random.Random) -> None:
     shape = infos(model, rng).type.tensor_type.shape
     if rng.random() < 0.5 and shape.dim:
@@ -173,7 +182,8 @@ MUTATIONS: dict[str, GraphMutation] = {
     for change in (
         drop_input, drop_output, drop_all_inputs, drop_all_outputs, double_input, double_output,
         reorder_inputs_and_outputs, swap_two_names, rename_info, rename_everywhere,
-        rename_all_caches, change_dimension, change_every_dimension, change_rank, drop_shapes,
-        drop_type, change_element_type, change_cache_types, no_tensor, contradict_value_infos,
+        rename_all_caches, change_dimension, change_every_dimension, change_every_cache,
+        change_rank, drop_shapes, drop_type, change_element_type, change_cache_types, no_tensor,
+        contradict_value_infos,
     )
 }  # fmt: skip

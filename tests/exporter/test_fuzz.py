@@ -20,6 +20,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from minicache.exporter import probe
+from minicache.exporter.find_attention import find_attention
 from minicache.exporter.io import load_model
 from minicache.runtime.errors import (
     LONGEST,
@@ -132,6 +133,19 @@ def test_no_tensor_of_any_kind_leads_outside(tmp_path: Path, place: str, hidden:
     mutate_external.hide_location(folder, place, hidden)
     with pytest.raises(ModelFileError, match="in another file"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+@pytest.mark.parametrize("number", [0, -1, 2**40, 2**62])
+def test_sizes_beyond_reason_are_told(tmp_path: Path, axis: int, number: int) -> None:
+    """Before anything of that size is asked for: F1 takes heads and head size from its inputs."""
+    model = onnx.load(FIXTURES / SMALL[2] / "model.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        if "key_values" in value.name or "present" in value.name:
+            value.type.tensor_type.shape.dim[axis].dim_value = number
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(UnsupportedModelError, match=r"fixed number of heads|numbers per token"):
+        find_attention(load_model(tmp_path))
 
 
 def test_endless_loops_are_ended() -> None:
