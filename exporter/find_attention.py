@@ -140,10 +140,10 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
                 "caches are supported: export the model without a quantised cache"
             )
         for past in (site.past_key, site.past_value):
-            stated = g.static_dim(past, 1), g.static_dim(past, 3)
-            if stated[0] not in (None, site.num_kv_heads) or stated[1] not in (None, site.head_dim):
+            heads, size = g.static_dim(past, 1), g.static_dim(past, 3)
+            if heads not in (None, site.num_kv_heads) or size not in (None, site.head_dim):
                 raise UnsupportedModelError(
-                    f"The cache input {past.name!r} has {stated[0]} heads of {stated[1]}, but "
+                    f"The cache input {past.name!r} has {heads or '?'} heads of {size or '?'}, but "
                     f"{site.node} has {site.num_kv_heads} of {site.head_dim}: the graph does not "
                     f"fit its own attention; export the model again with {unsupported.EXPORT}"
                 )

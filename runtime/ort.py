@@ -25,6 +25,7 @@ _NOISE = tuple(
         r"^.*\[ONNXRuntimeError\] : \d+ : \w+ : ",
         r"^Load model from .* failed:\s*",
         r"^Error in execution: ",
+        r"^Exception during initialization: ",
         rf"{_PLACE}[^()']*::[^()']*\((?:[^()]|\([^()]*\))*\)\S* (?:const )?(?:\[with .*?\] )?",
         rf"{_PLACE}\S+ ",
         r"^onnxruntime::\S+\(.*?\) ",

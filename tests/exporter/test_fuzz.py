@@ -35,7 +35,14 @@ from tests.exporter.mutations import CATALOGUE, Case, case_of, find_fixtures, ma
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "tests" / "fixtures"
 SCRIPT = ROOT / "benchmarks" / "fuzz_models.py"
-SMALL = ("genai-llama2-mha-cpu-fp32", "genai-qwen3-cpu-fp32", "onnx-llama3-gqa-optimum-fp32")
+# One of every form, F4 twice; those that take least time.
+SMALL = (
+    "genai-llama2-mha-cpu-fp32",
+    "genai-qwen3-cpu-fp32",
+    "onnx-llama2-mha-optimum-fp32",
+    "onnx-llama3-gqa-dynamo-opset23",
+    "mob-llama3-gqa-default",
+)
 
 
 @pytest.mark.slow
