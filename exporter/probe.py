@@ -119,7 +119,10 @@ def cut(
 
 
 def evaluate(
-    model: ir.Model, outputs: Sequence[ir.Value], feeds: Mapping[ir.Value, np.ndarray]
+    model: ir.Model,
+    outputs: Sequence[ir.Value],
+    feeds: Mapping[ir.Value, np.ndarray],
+    one_row: bool = False,
 ) -> list[np.ndarray]:
     """Computes some values of a graph.
 
@@ -127,6 +130,7 @@ def evaluate(
         model: the model; unchanged.
         outputs: values to compute.
         feeds: arrays for graph inputs, or for inner values, where the graph is then cut.
+        one_row: the graph takes batches of one row: every array is fed row by row.
 
     Raises:
         UnsupportedModelError: the part needs something else, or does not run.
@@ -137,7 +141,11 @@ def evaluate(
         raise MissingDependencyError(
             "onnxruntime is not installed; install it with: pip install 'minicache-onnx[cpu]'"
         ) from error
+    rows = len(next(iter(feeds.values()))) if one_row else 1
+    calls = [{v: a[n : n + 1] if one_row else a for v, a in feeds.items()} for n in range(rows)]
     proto, used, folder = cut(model, outputs, feeds)
+    for value in proto.graph.input if one_row else ():
+        value.type.tensor_type.shape.dim[0].dim_value = 1
     if not proto.graph.output:
         return [feeds[value] for value in outputs]
     options = ort.SessionOptions()
@@ -152,12 +160,17 @@ def evaluate(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         with limited(SECONDS) as run_options:
-            named = {value.name: feeds[value] for value in used}
-            arrays = session.run(None, named, run_options)
+            results = [
+                session.run(None, {value.name: call[value] for value in used}, run_options)
+                for call in calls
+            ]
     except Exception as error:  # ORT's exceptions have no common public base
         raise UnsupportedModelError(
             f"The part of the graph before {describe(outputs[0].producer())} does not run in "
             f"ONNX Runtime, so it cannot be understood ({first_line(error)}); export it again"
         ) from error
+    arrays = [
+        np.concatenate(parts) if one_row else parts[0] for parts in zip(*results, strict=True)
+    ]
     computed = dict(zip((output.name for output in proto.graph.output), arrays, strict=True))
     return [feeds[value] if value in feeds else computed[value.name] for value in outputs]

@@ -89,7 +89,7 @@ def calibrate(
     found = full_layers(find_exact_layers(model))
     with progress("reading weights", total=len(found), quiet=quiet) as step:
         # Of all layers: models may turn full-attention layers by other frequencies than the rest.
-        probed = probe_rope(model, manifest.max_sequence_length)
+        probed = probe_rope(model, manifest.max_sequence_length, bool(manifest.fixed_batch))
         ropes = [probed[layer.layer] for layer in found]
         metrics = []
         for layer in found:

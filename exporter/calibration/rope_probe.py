@@ -63,20 +63,21 @@ def probe_positions(limit: int) -> list[int]:
     return sorted({0, *powers, *(p + p // 2 for p in powers if p + p // 2 < limit)})
 
 
-def probe_rope(model: ir.Model, max_positions: int) -> list[Rope]:
+def probe_rope(model: ir.Model, max_positions: int, one_row: bool = False) -> list[Rope]:
     """Finds the RoPE of every layer of an exact graph.
 
     Args:
         model: as ``normalise`` makes it, or loaded from an exact export's folder; unchanged.
         max_positions: positions that the model's tables reach.
+        one_row: the graph takes batches of one row only.
 
     Returns:
         one ``Rope`` per layer. Equal frequencies of different layers are the same numbers.
     """
     layers = find_exact_layers(model)
     short = min(SHORT, max_positions)
-    near = _keys(model, layers, probe_positions(short))
-    far = _keys(model, layers, probe_positions(max_positions))
+    near = _keys(model, layers, probe_positions(short), one_row)
+    far = _keys(model, layers, probe_positions(max_positions), one_row)
     ropes: list[Rope] = []
     dtype = "fp32"
     for index, layer in enumerate(layers):
@@ -133,7 +134,9 @@ def _alike(rope: Rope, known: Rope, keys: Sequence[Array], layers: Sequence[int]
     return pairs and len(sizes) == 1
 
 
-def _keys(model: ir.Model, layers: Sequence[ExactLayer], positions: Sequence[int]) -> list[Array]:
+def _keys(
+    model: ir.Model, layers: Sequence[ExactLayer], positions: Sequence[int], one_row: bool
+) -> list[Array]:
     """Keys by layer ``[P, tokens * Hk, D]`` with the attention output cut away."""
     inputs = {value.name: value for value in model.graph.inputs}
     rows = np.repeat(np.asarray(positions, np.int32), TOKENS)
@@ -147,7 +150,7 @@ def _keys(model: ir.Model, layers: Sequence[ExactLayer], positions: Sequence[int
         width = layer.num_heads * layer.head_dim
         kind = layer.operand(0).dtype or ir.DataType.FLOAT
         feeds[layer.node.outputs[0]] = np.zeros((rows.size, 1, width), kind.numpy())
-    keys = evaluate(model, [layer.operand(1) for layer in layers], feeds)
+    keys = evaluate(model, [layer.operand(1) for layer in layers], feeds, one_row)
     return [
         array.astype(np.float64).reshape(len(positions), -1, layer.head_dim)
         for array, layer in zip(keys, layers, strict=True)

@@ -19,6 +19,7 @@ from tests.exporter.judged_export import MODES, export_in_mode, judge_export, wa
 from tests.exporter.node_by_node import Change, NodeByNode
 from tests.exporter.subspace_workplace import Workplace
 
+ONE_ROW = "onnx-llama3-gqa-hfgen-multi_b1_ortcpu"
 NAMES = [fixture.name for fixture in EXPORTS]
 # Layers of sliding-window attention stay exact, and a model that has no others is refused: nothing
 # in it would be smaller. The paper merges neighbours only.
@@ -40,6 +41,12 @@ CODED: dict[str, dict[str, list[list[int]]]] = {
     "onnx-gemma3-optimum-fp32": {"subspace": [[5]]},
 }
 USUAL: dict[str, list[list[int]]] = {"exact": [], "paper": [[2, 3]], "subspace": [[0, 1], [2, 3]]}
+
+
+def shared_place(root: Path, name: str) -> Workplace:
+    if not (SHARED / name).is_dir():
+        pytest.skip(f"{name} is not in this checkout: it is kept with the shared fixtures")
+    return Workplace.make(root, str(SHARED / name))
 
 
 def check(place: Workplace, name: str, mode: str, library: Path) -> None:
@@ -70,9 +77,17 @@ def test_other_modes(name: str, mode: str, tmp_path: Path, ort_library: Path) ->
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", MORE_EXPORTS)
 def test_more_producers_and_models(name: str, mode: str, tmp_path: Path, ort_library: Path) -> None:
-    if not (SHARED / name).is_dir():
-        pytest.skip(f"{name} is not in this checkout: it is kept with the shared fixtures")
-    check(Workplace.make(tmp_path, str(SHARED / name)), name, mode, ort_library)
+    check(shared_place(tmp_path, name), name, mode, ort_library)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_a_graph_of_one_row(mode: str, tmp_path: Path, ort_library: Path) -> None:
+    """It is calibrated row by row; of its two files only one takes a cache."""
+    place = shared_place(tmp_path, ONE_ROW)
+    (place.model / "prefill.onnx").unlink()
+    (place.model / "decode.onnx").rename(place.model / "model.onnx")
+    check(place, ONE_ROW, mode, ort_library)
 
 
 class Watched:

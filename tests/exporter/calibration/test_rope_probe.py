@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from minicache.exporter.calibration.rope_probe import (
@@ -150,3 +151,21 @@ def test_average_over_offsets_is_the_mean_of_rotated_moments() -> None:
     half = average_over_offsets(moments, rope, 4096, own_share=0.5)
     np.testing.assert_allclose(half, (averaged + moments) / 2)
     np.testing.assert_array_equal(average_over_offsets(moments, Rope("unknown"), 4096), moments)
+
+
+def test_graphs_of_one_row_are_probed_row_by_row() -> None:
+    """As exporters write them: the batch of one is a constant in their Reshapes."""
+    model = normalise(load_model(FIXTURES / "onnx-llama3-gqa-optimum-fp32")).model
+    expected = probe_rope(model, 64)
+    (embedding,) = (
+        use.node for use in model.graph.inputs[0].uses() if use.node.op_type == "Gather"
+    )
+    hidden = embedding.outputs[0]
+    readers = list(hidden.uses())
+    shape = ir.node("Constant", [], {"value_ints": [1, -1, 64]})
+    row = ir.node("Reshape", [hidden, shape.outputs[0]])
+    for use in readers:
+        use.node.replace_input_with(use.idx, row.outputs[0])
+    model.graph.insert_after(embedding, [shape, row])
+    assert probe_rope(model, 64, one_row=True) == expected
+    assert probe_rope(model, 64) != expected
