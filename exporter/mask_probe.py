@@ -134,6 +134,20 @@ def _combined(
     return visible
 
 
+def _prompt_only(
+    prober: _Prober, error: UnsupportedModelError
+) -> list[Mapping[ir.Value, np.ndarray]]:
+    """Masks of a prompt: those of some graphs are square, or one row (GenAI's fp16 for CPUs).
+
+    Raises:
+        UnsupportedModelError: ``error``, where these cannot be computed either.
+    """
+    try:
+        return [prober.run(0, 16)]
+    except UnsupportedModelError:
+        raise error from None
+
+
 def _long_past(facts: ModelFacts) -> int:
     """Cached tokens behind which a window shows, if there is one.
 
@@ -155,7 +169,16 @@ def probe_masks(model: ir.Model, description: ModelDescription, facts: ModelFact
     prober = _Prober(model, description)
     long_past = _long_past(facts)
     shapes = [(7, 9), (long_past, 1)]
-    results = [prober.run(past, new) for past, new in shapes]
+    try:
+        results = [prober.run(*shapes[0])]
+    except UnsupportedModelError as error:
+        shapes[0] = (0, 16)
+        results = _prompt_only(prober, error)
+        description.notes.append(
+            "the original takes several tokens at once only while its cache is empty; the export "
+            "takes them at any time"
+        )
+    results.append(prober.run(*shapes[1]))
     for site in description.sites:
         # Where the node is causal, and states its window, a mask may only narrow it.
         inherent = site.causal

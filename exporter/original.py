@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from minicache.exporter.find_attention import find_sites
 from minicache.exporter.io import find_model_file, load_model, read_facts, weight_bytes
@@ -18,13 +17,11 @@ from minicache.exporter.original_inputs import (
     idle_inputs,
     ring_inputs,
 )
-from minicache.exporter.runnable import runnable_source
+from minicache.exporter.original_session import OriginalSession, WrongShapesError
 from minicache.exporter.sites import GROUP_QUERY, ModelDescription
-from minicache.exporter.time_limit import limited, seconds_for
-from minicache.runtime.errors import ModelFileError, SessionError
-from minicache.runtime.ort import first_line, load_onnxruntime
-
-LARGE_BYTES = 1 << 30  # of weights
+from minicache.exporter.time_limit import seconds_for
+from minicache.runtime.errors import SessionError
+from minicache.runtime.ort import first_line
 
 
 class OriginalModel:
@@ -57,31 +54,15 @@ class OriginalModel:
         model = load_model(file)
         self._weight_bytes = weight_bytes(model)
         self._description: ModelDescription = find_sites(model, read_facts(file))
-        ort = load_onnxruntime()
-        options = ort.SessionOptions()
-        options.log_severity_level = 4  # the exception says it all
-        if threads is not None:
-            options.intra_op_num_threads = threads
-        if lean and _is_large(model):
-            options.add_session_config_entry("session.disable_prepacking", "1")
-        try:
-            source = runnable_source(file, options, unrounded=unrounded)
-            self._session = ort.InferenceSession(
-                source, options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # ORT's exceptions have no common public base
-            raise ModelFileError(
-                f"ONNX Runtime {ort.__version__} does not load {str(file)!r} "
-                f"({first_line(error)}); copy or export it again"
-            ) from error
-        self._ort = ort
-        self._types = {value.name: value.type for value in self._session.get_inputs()}
+        self._session = OriginalSession(file, model, threads, unrounded=unrounded, lean=lean)
+        self._types = self._session.types
         self._idle = idle_inputs(model)
         check_inputs(self._types, {*self._present_names(), *self._idle})
         self._rings = ring_inputs(self._description)
         self._past: dict[str, Any] = {}
         self._length = 0
         self._batch = 0
+        self._takes_chunks = True
 
     @property
     def length(self) -> int:
@@ -114,8 +95,16 @@ class OriginalModel:
         Raises:
             SessionError: B is not that of the tokens before, or ONNX Runtime fails.
         """
-        logits = self._run(np.ascontiguousarray(input_ids, np.int64))
-        return np.asarray(logits.numpy(), np.float32)
+        ids = np.ascontiguousarray(input_ids, np.int64)
+        if not self._length or ids.shape[1] == 1:
+            return np.asarray(self._run(ids).numpy(), np.float32)
+        if self._takes_chunks:
+            try:
+                return np.asarray(self._run(ids).numpy(), np.float32)
+            except SessionError:  # nothing has advanced: some graphs take a prompt or one token
+                self._takes_chunks = False
+        parts = [self._run(ids[:, i : i + 1]).numpy() for i in range(ids.shape[1])]
+        return np.asarray(np.concatenate(parts, axis=1), np.float32)
 
     def step(self, input_ids: npt.NDArray[np.int64]) -> None:
         """Like ``forward`` without reading the logits; for timing."""
@@ -168,33 +157,40 @@ class OriginalModel:
             )
         if not self._length:
             self._batch, self._past = batch, self._empty(batch)
-        binding = self._session.io_binding()
-        for name, array in self._tokens(ids, mask).items():
-            binding.bind_cpu_input(name, array)
-        for name, value in self._past.items():
-            binding.bind_ortvalue_input(name, value)
-        present = self._present_names()
-        logits = self._description.logits.name
-        binding.bind_output(logits, "cpu")
-        for past, name in present.items():
-            if past in self._rings:
-                binding.bind_ortvalue_output(name, self._past[past])
-            else:
-                binding.bind_output(name, "cpu")
+        seconds = seconds_for(self._weight_bytes, batch * new)
         try:
-            with limited(seconds_for(self._weight_bytes, batch * new)) as run_options:
-                self._session.run_with_iobinding(binding, run_options)
+            binding = self._bind(ids, mask)
+            try:
+                self._session.run(binding, seconds)
+            except WrongShapesError:
+                binding = self._bind(ids, mask)
+                self._session.run(binding, seconds)
         except Exception as error:  # ORT's exceptions have no common public base
             raise SessionError(
                 f"The original model fails with {new} tokens after {self._length}: "
                 f"{first_line(error)}"
             ) from error
+        logits, present = self._description.logits.name, self._present_names()
         values = dict(zip([logits, *present.values()], binding.get_outputs(), strict=True))
         # A ring's memory belongs to the value that was made from NumPy: that one must stay.
         grown = {past: values[name] for past, name in present.items() if past not in self._rings}
         self._past.update(grown)
         self._length += new
         return values[logits]
+
+    def _bind(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64] | None) -> Any:
+        binding = self._session.io_binding()
+        for name, array in self._tokens(ids, mask).items():
+            binding.bind_cpu_input(name, array)
+        for name, value in self._past.items():
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_output(self._description.logits.name, "cpu")
+        for past, name in self._present_names().items():
+            if past in self._rings:
+                binding.bind_ortvalue_output(name, self._past[past])
+            else:
+                binding.bind_output(name, "cpu")
+        return binding
 
     def _tokens(
         self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64] | None
@@ -228,11 +224,5 @@ class OriginalModel:
             shape = (batch, site.num_kv_heads, slots, site.head_dim)
             for value in (site.past_key, site.past_value):
                 zeros = np.zeros(shape, site.dtype.numpy())
-                past[value.name or ""] = self._ort.OrtValue.ortvalue_from_numpy(zeros)
+                past[value.name or ""] = self._session.ort.OrtValue.ortvalue_from_numpy(zeros)
         return past
-
-
-def _is_large(model: ir.Model) -> bool:
-    """Whether a second copy of the weights matters; quantised ones are not used unpacked."""
-    quantised = any(node.op_type == "MatMulNBits" for node in model.graph)
-    return weight_bytes(model) > LARGE_BYTES and not quantised

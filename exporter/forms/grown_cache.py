@@ -67,7 +67,7 @@ class GrownCache:
         return self._fixed(3)
 
     def _fixed(self, axis: int) -> int:
-        dim = g.static_dim(self.past, axis)
+        dim = g.static_dim(self.past, axis) or g.static_dim(self.new, axis)
         if dim is None:
             raise Mismatch(f"{self.past.name!r} has no fixed number of heads or head size")
         return dim

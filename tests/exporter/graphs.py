@@ -42,6 +42,7 @@ EXPORTS = [
     Fixture("onnx-llama3-gqa-hfexport-default", "F1", "fp32", 4, (8, 2, 8)),
     Fixture("onnx-llama3-gqa-dynamo-opset23", "F2", "fp32", 4, (8, 2, 8)),
     Fixture("mob-llama3-gqa-default", "F3", "fp32", 4, (8, 2, 8)),
+    Fixture("genai-llama3-gqa-cpu-fp16", "F5", "fp16", 4, (4, 2, 16)),
     Fixture("genai-llama3-gqa-h16-cpu-int4", "F4", "fp32", 6, (8, 2, 16)),
     Fixture("genai-llama2-mha-cpu-fp32", "F4", "fp32", 4, (4, 4, 16)),
     Fixture("genai-qwen2-cpu-fp32", "F4", "fp32", 4, (4, 2, 16)),

@@ -18,7 +18,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from minicache.exporter import io, original, parity
+from minicache.exporter import io, original_session, parity
 from minicache.exporter.normalise import normalise
 from minicache.exporter.original import OriginalModel
 from tests.exporter.graphs import EXPORTS
@@ -157,7 +157,7 @@ def test_a_large_judge_leaves_its_weights_where_they_are(
     settings: list[str] = []
 
     def record(model: OriginalModel) -> OriginalModel:
-        options = model._session.get_session_options()
+        options = model._session._session.get_session_options()
         key = "session.disable_prepacking"
         try:
             settings.append(options.get_session_config_entry(key))
@@ -167,7 +167,7 @@ def test_a_large_judge_leaves_its_weights_where_they_are(
 
     source, ids = EXPORTS[0].path, np.arange(1, 20)[None]
     wanted = record(OriginalModel(source)).logits_of(ids)
-    monkeypatch.setattr(original, "LARGE_BYTES", 0 if large else 1 << 40)
+    monkeypatch.setattr(original_session, "LARGE_BYTES", 0 if large else 1 << 40)
     found = record(OriginalModel(source, lean=True)).logits_of(ids)
     assert settings == ["0", "1" if large else "0"]
     np.testing.assert_allclose(found, wanted, atol=1e-5 * np.abs(wanted).max())

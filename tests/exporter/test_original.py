@@ -62,3 +62,13 @@ def test_external_data_is_found_from_anywhere(
     monkeypatch.chdir(tmp_path)
     for unrounded in (False, True):
         assert OriginalModel(path, unrounded=unrounded).forward(np.zeros((1, 1), np.int64)).any()
+
+
+def test_a_graph_that_takes_a_prompt_or_one_token_is_fed_so() -> None:
+    """Its masks are square or one row; and it states equal shapes for tensors that are not."""
+    model = OriginalModel(FIXTURES / "genai-llama3-gqa-cpu-fp16")
+    ids = np.arange(1, 13)[None]
+    wanted = model.logits_of(ids)
+    parts = [model.forward(ids[:, :5]), model.forward(ids[:, 5:9]), model.forward(ids[:, 9:])]
+    found = np.concatenate(parts, axis=1)
+    assert np.abs(found - wanted).max() <= 1e-2 * np.abs(wanted).max()
