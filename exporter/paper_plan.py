@@ -87,9 +87,19 @@ def paper_plan(
     if not plan.lossy:
         raise PlanError(
             f"no {group_size} adjacent layers from layer {start} on are alike and of full "
-            "attention, so nothing can be merged; use --mode exact"
+            f"attention, so nothing can be merged; use {_remedy(layers, group_size)}"
         )
     return plan
+
+
+def _remedy(layers: Sequence[Layer], group_size: int) -> str:
+    """The options that make something of layers of which this plan merges none."""
+    for start in range(len(layers) - group_size + 1):
+        if _mergeable(layers[start : start + group_size]):
+            return f"--start-layer {start}"
+    if all(layer.local_window for layer in layers):
+        return "--mode exact"
+    return "--mode subspace, which also codes layers that are no neighbours"
 
 
 def _mergeable(members: Sequence[Layer]) -> bool:

@@ -64,9 +64,22 @@ def test_layers_of_different_kind_never_share_a_group() -> None:
     assert groups_of(layers, start_layer=0) == [(0, 1), (3, 4)]
 
 
-def test_a_model_with_nothing_to_merge_is_refused() -> None:
-    with pytest.raises(PlanError, match="nothing can be merged"):
-        groups_of([FakeLayer(local_window=512)] * 8)
+@pytest.mark.parametrize(
+    ("windows", "remedy"),
+    [
+        ([512] * 8, "--mode exact"),
+        ([512, 0] * 4, "--mode subspace, which"),
+        ([512, 0, 0, 512, 512, 512, 512, 512], "--start-layer 1"),
+    ],
+)
+def test_a_model_with_nothing_to_merge_is_refused(windows: list[int], remedy: str) -> None:
+    with pytest.raises(PlanError, match=f"nothing can be merged; use {remedy}"):
+        groups_of([FakeLayer(local_window=window) for window in windows])
+
+
+def test_the_start_layer_of_the_remedy_merges() -> None:
+    layers = [FakeLayer(local_window=window) for window in (512, 0, 0, 512, 512, 512)]
+    assert groups_of(layers, start_layer=1) == [(1, 2)]
 
 
 @pytest.mark.parametrize(
