@@ -22,6 +22,8 @@ function(minicache_add_isa_kernels target)
   target_compile_definitions(${target} PRIVATE MINICACHE_X86)
   _minicache_add_isa(${target} avx2 -mavx2 -mfma -mf16c)
   # GCC 12 takes the undefined operands inside its own AVX-512 intrinsics for ours (bug 105593).
-  _minicache_add_isa(${target} avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
-                     -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
+  set(avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
+             -mprefer-vector-width=512 -Wno-uninitialized -Wno-maybe-uninitialized)
+  _minicache_add_isa(${target} avx512 ${avx512})
+  _minicache_add_isa(${target} avx512vnni ${avx512} -mavx512vnni)
 endfunction()

@@ -4,6 +4,10 @@
 #include "cpu/block_products.h"
 #include "cpu/code_products.h"
 #include "cpu/isa_kernels.h"
+#if defined(__AVX2__)
+#include "cpu/integer_scores.h"
+#include "cpu/integer_values.h"
+#endif
 
 namespace minicache {
 namespace MINICACHE_ISA {
@@ -43,7 +47,51 @@ void ScoreCodeBlock(const AttendTask& task, const BlockView& block, const CodeBl
   }
 }
 
-void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows, const Workspace& w) {
+#if defined(__AVX2__)
+bool ScoreAsIntegers(const AttendTask& task, const CodeBlock& codes, const Ahead& ahead,
+                     int64_t rows, Workspace* w) {
+  const CodeFormat& format = *task.key_format;
+  if (!UsesIntegers(task.key_maths, format, rows)) return false;
+  if (w->quantised != w->segment) {
+    const Queries& q = w->code_query;
+    QuantiseQueries(format, task.key_maths, q.data, q.stride, rows, w->integer_query);
+    w->quantised = w->segment;
+  }
+  if (task.key_maths == Maths::kInt16) {
+    ScoreIntegers<Maths::kInt16>(format, codes, w->integer_query, rows, w->softmax.scores, ahead);
+  } else {
+    ScoreIntegers<Maths::kInt8>(format, codes, w->integer_query, rows, w->softmax.scores, ahead);
+  }
+  return true;
+}
+
+bool AddAsIntegers(const AttendTask& task, const CodeBlock& codes, const Ahead& ahead, int64_t rows,
+                   const Workspace& w, float* output) {
+  const CodeFormat& format = *task.value_format;
+  const IntegerWeights& weights = w.integer_weights;
+  if (!UsesIntegers(task.value_maths, format, rows)) return false;
+  QuantiseWeightRows(format, task.value_maths, w.softmax.scores, rows, weights);
+  const int64_t stride = task.widths.output;
+  if (task.value_maths == Maths::kInt16) {
+    AddIntegerValues<Maths::kInt16>(format, codes, weights, rows, output, stride, ahead);
+  } else {
+    AddIntegerValues<Maths::kInt8>(format, codes, weights, rows, output, stride, ahead);
+  }
+  return true;
+}
+#else
+bool ScoreAsIntegers(const AttendTask&, const CodeBlock&, const Ahead&, int64_t, Workspace*) {
+  return false;
+}
+
+bool AddAsIntegers(const AttendTask&, const CodeBlock&, const Ahead&, int64_t, const Workspace&,
+                   float*) {
+  return false;
+}
+#endif
+
+void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows, Workspace* space) {
+  const Workspace& w = *space;
   const TokenRun& run = *block.run;
   const CodeFormat &keys = *task.key_format, &values = *task.value_format;
   const char* key = run.key + block.first * keys.bytes;
@@ -51,16 +99,20 @@ void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows, c
   const int64_t next = run.end - block.first - block.end;  // tokens of the next block
   const int64_t next_count = next < kBlockTokens ? next : kBlockTokens;
 
-  ScoreCodeBlock(task, block, {key, block.begin, block.end},
-                 {value, (int64_t)block.end * values.bytes}, rows, w);
+  const CodeBlock key_codes = {key, block.begin, block.end};
+  const Ahead values_ahead = {value, (int64_t)block.end * values.bytes};
+  if (!ScoreAsIntegers(task, key_codes, values_ahead, rows, space)) {
+    ScoreCodeBlock(task, block, key_codes, values_ahead, rows, w);
+  }
   TokenFactors factors;
   ReadMagnitudes(block, &factors);
   for (int64_t r = 0; r < rows; r++) WeighRow(task, block, &factors, r, w.softmax);
   const CodeBlock codes = {value, block.begin, block.end};
   float* output = w.softmax.output + task.widths.output - task.widths.value;
+  const Ahead keys_ahead = {key + kBlockTokens * keys.bytes, next_count * keys.bytes};
+  if (AddAsIntegers(task, codes, keys_ahead, rows, w, output)) return;
   if (rows <= kFewRows && values.layout == Layout::kTile && IsVectorisable(values)) {
-    const Ahead ahead = {key + kBlockTokens * keys.bytes, next_count * keys.bytes};
-    AddCodedValues(values, codes, w.softmax.scores, rows, output, task.widths.output, ahead);
+    AddCodedValues(values, codes, w.softmax.scores, rows, output, task.widths.output, keys_ahead);
   } else {
     const Vectors vectors = ViewCodes(values, true, codes, task.widths.value, w.vectors);
     AddValues(task, block, vectors, nullptr, rows, w, output);
@@ -99,7 +151,7 @@ void AttendSegments(const AttendTask& task, BlockView block, int64_t rows, Works
         ProjectQueries(task, segment, rows, *w, w->projected);
       }
     }
-    AttendCodes(task, block, rows, *w);
+    AttendCodes(task, block, rows, w);
   }
 }
 
@@ -116,6 +168,15 @@ Workspace Prepare(const AttendTask& task, int64_t rows) {
   w.softmax.scores = w.vectors + widest * kBlockTokens;
   w.rotated = w.softmax.scores + rows * kBlockTokens;
   w.projected = w.rotated + rows * n.vector;
+#if defined(__AVX2__)
+  w.quantised = -2;
+  float* integers = w.projected + rows * n.key;
+  w.integer_query = {(int32_t*)integers, QueryWords(n), nullptr};
+  integers += rows * QueryWords(n);
+  w.integer_query.grids = (Grid*)integers;
+  integers += rows * CodeFormat::kMaxSegments * kGridFloats;
+  w.integer_weights = PlaceWeights(integers, rows);
+#endif
   w.softmax.maximum = task.maximum;
   w.softmax.total = task.sum;
   w.softmax.output = task.output;
@@ -140,7 +201,11 @@ bool IsHidden(const AttendTask& task, const BlockView& block) {
 }  // namespace
 
 int64_t AttendScratch(int64_t rows, const Widths& n) {
-  return rows * (2 * n.vector + n.key + kBlockTokens) + 2 * kBlockTokens * Widest(n);
+  int64_t each = 2 * n.vector + n.key + kBlockTokens;
+#if defined(__AVX2__)
+  each += IntegerScratch(n);
+#endif
+  return rows * each + 2 * kBlockTokens * Widest(n);
 }
 
 void Project(const AttendTask& task, int64_t segment, float* target) {
@@ -172,7 +237,7 @@ void Attend(const AttendTask& task) {
       if (run.kind == TokenRun::Kind::kCodes && task.key_decoder) {
         AttendSegments(task, block, rows, &w);
       } else if (run.kind == TokenRun::Kind::kCodes) {
-        AttendCodes(task, block, rows, w);
+        AttendCodes(task, block, rows, &w);
       } else {
         AttendVectors(task, block, rows, w);
       }

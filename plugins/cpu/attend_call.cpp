@@ -174,8 +174,12 @@ AttendTask Attention::MakeTask(const Group& group, float* scratch) const {
     const int64_t row = bias.shape[0] > 1 ? group.row : 0;
     task.bias = bias.data + (row * a_.heads + group.head * per_kv) * task.bias_head_stride * bytes;
   }
-  if (a_.coded()) task.key_format = &a_.key_format;
-  if (a_.coded()) task.value_format = &a_.value_format;
+  if (a_.coded()) {
+    task.key_format = &a_.key_format;
+    task.value_format = &a_.value_format;
+    task.key_maths = ChooseMaths(call_.maths, call_.kernels, a_.key_format);
+    task.value_maths = ChooseMaths(call_.maths, call_.kernels, a_.value_format);
+  }
   task.rotation = &call_.rotation;
   if (a_.has_decoder) {
     const Tensor& decoder = call_.tensor(TensorId::kKeyDecoder);

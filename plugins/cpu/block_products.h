@@ -6,11 +6,12 @@
 #include "cpu/tables.h"
 #include "cpu/transpose.h"
 #include "cpu/weights.h"
+#if defined(__AVX2__)
+#include "cpu/integer_operands.h"
+#endif
 
 namespace minicache {
 namespace MINICACHE_ISA {
-
-constexpr int64_t kFewRows = 8;
 
 struct Queries {
   const float* data;
@@ -25,6 +26,11 @@ struct Workspace {
   float* vectors;    // [kBlockTokens, widest]: keys or values
   float* rotated;    // [rows, widths.vector], with a decoder
   float* projected;  // [rows, widths.key], likewise
+#if defined(__AVX2__)
+  int64_t quantised;  // segment whose queries `integer_query` holds
+  IntegerQueries integer_query;
+  IntegerWeights integer_weights;
+#endif
   Softmax softmax;
 };
 

@@ -28,6 +28,7 @@ struct Call {
   CallShape shape;
   std::vector<Span> spans;  // [B]
   const KernelTable& kernels;
+  MathsSetting maths;
   Host& host;
 
   Dtype model_dtype;

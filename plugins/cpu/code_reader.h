@@ -7,6 +7,9 @@
 namespace minicache {
 namespace MINICACHE_ISA {
 
+// Up to so many rows a kernel reads codes and keys as they lie in memory: decode.
+constexpr int64_t kFewRows = 8;
+
 // Tokens [begin, end) of the block whose codes start at `data` (a multiple of 64 tokens).
 struct CodeBlock {
   const char* data;

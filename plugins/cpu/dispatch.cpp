@@ -1,6 +1,7 @@
 // Chooses the instruction set once, when the first node is created.
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "minicache/kernels.h"
 
@@ -16,27 +17,37 @@ extern const KernelTable kKernels;
 namespace avx512 {
 extern const KernelTable kKernels;
 }
+namespace avx512vnni {
+extern const KernelTable kKernels;
+}
 #endif
 
 namespace {
 
 const KernelTable& Choose() {
 #if defined(MINICACHE_X86)
-  const char* wanted = std::getenv("MINICACHE_ISA");
-  const auto allows = [wanted](const char* isa) {
-    // Wanting AVX-512 allows AVX2; an unknown name allows everything.
-    if (wanted == nullptr || std::strcmp(wanted, isa) == 0) return true;
-    if (std::strcmp(wanted, "baseline") == 0) return false;
-    return !(std::strcmp(wanted, "avx2") == 0 && std::strcmp(isa, "avx512") == 0);
-  };
   __builtin_cpu_init();
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("f16c");
   const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
                           __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (has_avx512 && allows("avx512")) return avx512::kKernels;
-  if (has_avx2 && allows("avx2")) return avx2::kKernels;
+  const bool has_vnni = has_avx512 && __builtin_cpu_supports("avx512vnni");
+  // The best one first; each allows those below it.
+  const std::pair<const KernelTable*, bool> all[] = {{&avx512vnni::kKernels, has_vnni},
+                                                     {&avx512::kKernels, has_avx512},
+                                                     {&avx2::kKernels, has_avx2},
+                                                     {&baseline::kKernels, true}};
+  const char* wanted = std::getenv("MINICACHE_ISA");
+  bool known = false;
+  for (const auto& [table, here] : all) {
+    known |= wanted != nullptr && std::strcmp(wanted, table->isa) == 0;
+  }
+  bool allowed = !known;  // an unknown name allows everything
+  for (const auto& [table, here] : all) {
+    allowed |= known && std::strcmp(wanted, table->isa) == 0;
+    if (allowed && here) return *table;
+  }
 #endif
   return baseline::kKernels;
 }

@@ -9,9 +9,16 @@
 namespace minicache {
 namespace MINICACHE_ISA {
 
+#if defined(__AVX2__)
+constexpr bool kHasIntegers = true;
+#else
+constexpr bool kHasIntegers = false;
+#endif
+
 extern const KernelTable kKernels;
 const KernelTable kKernels = {
     MINICACHE_NAME(MINICACHE_ISA),
+    kHasIntegers,
     AttendScratch,
     Attend,
     Project,

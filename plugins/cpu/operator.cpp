@@ -60,12 +60,14 @@ std::string Check(const Attributes& attributes, const std::vector<Slot>& slots,
   return error;
 }
 
-void Run(const Attributes& attributes, const Tensors& tensors, const CallShape& shape, Host& host) {
+void Run(const Attributes& attributes, MathsSetting maths, const Tensors& tensors,
+         const CallShape& shape, Host& host) {
   Call call = {attributes,
                tensors,
                shape,
                {},
                Kernels(),
+               maths,
                host,
                RealType(tensors[TensorId::kQuery].type),
                RealType(tensors[TensorId::kExactKey].type),

@@ -114,6 +114,12 @@ struct Ahead {
   inline void Fetch(int64_t line) const {
     if (line * 64 < bytes) __builtin_prefetch(data + line * 64);
   }
+  inline void FetchNext() {
+    if (bytes <= 0) return;
+    __builtin_prefetch(data);
+    data += 64;
+    bytes -= 64;
+  }
 };
 
 static inline float BitsToFloat(uint32_t bits) {

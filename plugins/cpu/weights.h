@@ -23,18 +23,22 @@ struct TokenFactors {
 
 static inline void ReadMagnitudes(const BlockView& block, TokenFactors* factors) {
   const TokenRun& run = *block.run;
-  for (int t = 0; t < kBlockTokens; t++) {
-    factors->key[t] = factors->value[t] = 0.f;
-    factors->usable[t] = 0;
-  }
-  const uint16_t* key = run.key_magnitude + block.first * run.magnitude_stride;
-  const uint16_t* value = run.value_magnitude + block.first * run.magnitude_stride;
+  const int64_t first = block.first * run.magnitude_stride;
+  // Zeros around the block's tokens: halves that were never written may be NaN.
+  alignas(64) uint16_t key[kBlockTokens] = {}, value[kBlockTokens] = {};
   for (int t = block.begin; t < block.end; t++) {
-    const uint16_t k = key[t * run.magnitude_stride];
-    if (k & 0x8000) continue;  // retained: the side buffer holds the token itself
-    factors->key[t] = HalfToFloat(k);
-    factors->value[t] = HalfToFloat((uint16_t)(value[t * run.magnitude_stride] & 0x7fff));
-    factors->usable[t] = -1;
+    key[t] = run.key_magnitude[first + t * run.magnitude_stride];
+    value[t] = run.value_magnitude[first + t * run.magnitude_stride];
+  }
+  for (int t = 0; t < kBlockTokens; t += kLanes) {
+    const Ints lane = LaneIndex() + t;
+    const Floats k = Float16::Lanes((const char*)(key + t));
+    const Floats v = Abs(Float16::Lanes((const char*)(value + t)));
+    // The sign marks a retained token: the side buffer holds the token itself.
+    const Ints usable = (lane >= block.begin) & (lane < block.end) & ((Ints)k >= 0);
+    Store(factors->key + t, usable ? k : Floats{});
+    Store(factors->value + t, usable ? v : Floats{});
+    memcpy(factors->usable + t, &usable, sizeof usable);
   }
   for (int64_t i = 0; i < run.skipped_count; i++) {
     const int64_t t = run.skipped[i] - block.first;

@@ -46,7 +46,7 @@ class OrtHost final : public Host {
 
 class Kernel {
  public:
-  explicit Kernel(const OrtKernelInfo* info) : node_(info) {
+  Kernel(const OrtKernelInfo* info, MathsSetting maths) : node_(info), maths_(maths) {
     Kernels();  // chosen before threads ask for it
   }
 
@@ -61,30 +61,33 @@ class Kernel {
     };
     node_.AddOutputs(context, copy, &tensors);
     OrtHost host(raw_context);
-    Run(node_.attributes, tensors, shape, host);
+    Run(node_.attributes, maths_, tensors, shape, host);
     return nullptr;
   }
 
  private:
   const Node node_;
+  const MathsSetting maths_;
 };
 
 }  // namespace
 
-MiniCacheAttentionOp::MiniCacheAttentionOp(bool expects_cuda) : expects_cuda(expects_cuda) {
+MiniCacheAttentionOp::MiniCacheAttentionOp(bool expects_cuda, MathsSetting maths)
+    : expects_cuda(expects_cuda), maths(maths) {
   GetExecutionProviderType = [](const OrtCustomOp*) -> const char* {
     return "CPUExecutionProvider";
   };
   CreateKernelV2 = [](const OrtCustomOp* op, const OrtApi*, const OrtKernelInfo* info,
                       void** kernel) -> OrtStatusPtr {
     return Guard([&]() -> OrtStatusPtr {
-      if (static_cast<const MiniCacheAttentionOp*>(op)->expects_cuda) {
+      const auto* self = static_cast<const MiniCacheAttentionOp*>(op);
+      if (self->expects_cuda) {
         return Fail(
             ORT_NOT_IMPLEMENTED,
             "the session option 'minicache.kernels' asks for CUDA, but ONNX Runtime gave "
             "the node to the CPU; put CUDAExecutionProvider first, or leave the option out");
       }
-      *kernel = new Kernel(info);
+      *kernel = new Kernel(info, self->maths);
       return nullptr;
     });
   };

@@ -1,6 +1,7 @@
 // com.minicache::MiniCacheAttention for ONNX Runtime's CPU execution provider.
 #pragma once
 
+#include "minicache/maths.h"
 #include "ort/node.h"
 
 namespace minicache::ort {
@@ -8,9 +9,10 @@ namespace minicache::ort {
 struct MiniCacheAttentionOp : OpSurface {
   // `expects_cuda`: the session names CUDA kernels; a node that ends up here would run on the CPU
   // unnoticed, with its cache copied to and fro, so it is refused.
-  explicit MiniCacheAttentionOp(bool expects_cuda);
+  MiniCacheAttentionOp(bool expects_cuda, MathsSetting maths);
 
   const bool expects_cuda;
+  const MathsSetting maths;
 };
 
 }  // namespace minicache::ort

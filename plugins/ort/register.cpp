@@ -1,6 +1,7 @@
 // Entry points of libminicache_ort.so.
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -9,6 +10,7 @@
 #include "gpu/plan_text.h"
 #include "minicache/contract.h"
 #include "minicache/kernels.h"
+#include "minicache/maths.h"
 #include "ort/minicache_attention_cuda_op.h"
 #include "ort/minicache_attention_op.h"
 
@@ -16,7 +18,9 @@
 
 namespace {
 
-constexpr char kPackOption[] = "minicache.kernels";
+// Session options. They must be set before the library is registered with them.
+constexpr char kPackOption[] = "minicache.kernels";     // the folder of CUDA kernels
+constexpr char kMathsOption[] = "minicache.cpu_math";  // fp32, int16, int8; absent: by rule
 // The first ONNX Runtime whose custom ops take and return lists of mixed types.
 constexpr int kLeastMinor = 20;
 
@@ -29,7 +33,8 @@ bool IsOlder(const std::string& version) {
 
 // The kernels of both execution providers in a domain.
 struct Ops {
-  explicit Ops(const OrtApi& api, const std::string& pack) : cpu(!pack.empty()), cuda(pack) {
+  Ops(const OrtApi& api, const std::string& pack, minicache::MathsSetting maths)
+      : cpu(!pack.empty(), maths), cuda(pack) {
     Ort::ThrowOnError(api.CreateCustomOpDomain(minicache::kDomain, &domain));
     Ort::ThrowOnError(api.CustomOpDomain_Add(domain, &cpu));
     Ort::ThrowOnError(api.CustomOpDomain_Add(domain, &cuda));
@@ -39,33 +44,37 @@ struct Ops {
   const minicache::ort::MiniCacheAttentionCudaOp cuda;
 };
 
-// The session option that names the folder of CUDA kernels, or an empty string.
-std::string PackOf(const OrtApi& api, const OrtSessionOptions* options) {
+// A session option, or an empty string where it is not set.
+std::string Option(const OrtApi& api, const OrtSessionOptions* options, const char* name) {
   int given = 0;
-  Ort::ThrowOnError(api.HasSessionConfigEntry(options, kPackOption, &given));
+  Ort::ThrowOnError(api.HasSessionConfigEntry(options, name, &given));
   if (given == 0) return "";
   size_t size = 0;
-  Ort::ThrowOnError(api.GetSessionConfigEntry(options, kPackOption, nullptr, &size));
-  std::string pack(size, '\0');
-  Ort::ThrowOnError(api.GetSessionConfigEntry(options, kPackOption, &pack[0], &size));
-  pack.resize(size > 0 ? size - 1 : 0);  // the terminating zero counts
-  return pack;
+  Ort::ThrowOnError(api.GetSessionConfigEntry(options, name, nullptr, &size));
+  std::string value(size, '\0');
+  Ort::ThrowOnError(api.GetSessionConfigEntry(options, name, &value[0], &size));
+  value.resize(size > 0 ? size - 1 : 0);  // the terminating zero counts
+  return value;
 }
 
 // ONNX Runtime keeps pointers to domain and ops as long as sessions live, and does not say when
-// they end. So they are never freed: one set for all sessions without CUDA kernels, and a few
-// hundred bytes for each session option that names some. What is large belongs to the sessions'
+// they end. So they are never freed: one set per maths for all sessions without CUDA kernels, and a
+// few hundred bytes for each session option that names some. What is large belongs to the sessions'
 // kernels.
 OrtStatus* AddOps(const OrtApi& api, OrtSessionOptions* options) {
   static std::mutex mutex;
-  static std::vector<std::unique_ptr<const Ops>>& all =
-      *new std::vector<std::unique_ptr<const Ops>>;  // sessions may outlive static objects
-  const std::string pack = PackOf(api, options);
+  // Sessions may outlive static objects.
+  static auto& shared = *new std::map<minicache::MathsSetting, std::unique_ptr<const Ops>>;
+  static auto& with_pack = *new std::vector<std::unique_ptr<const Ops>>;
+  minicache::MathsSetting maths;
+  const std::string pack = Option(api, options, kPackOption);
+  const std::string wrong = minicache::ReadMaths(Option(api, options, kMathsOption), &maths);
+  if (!wrong.empty()) return minicache::ort::Fail(ORT_INVALID_ARGUMENT, wrong);
   const std::lock_guard<std::mutex> guard(mutex);
-  if (all.empty()) all.push_back(std::make_unique<const Ops>(api, ""));
-  if (!pack.empty()) all.push_back(std::make_unique<const Ops>(api, pack));
-  const Ops& ops = pack.empty() ? *all.front() : *all.back();
-  return api.AddCustomOpDomain(options, ops.domain);
+  std::unique_ptr<const Ops>& ops =
+      pack.empty() ? shared[maths] : with_pack.emplace_back(nullptr);
+  if (!ops) ops = std::make_unique<const Ops>(api, pack, maths);
+  return api.AddCustomOpDomain(options, ops->domain);
 }
 
 }  // namespace
@@ -73,7 +82,7 @@ OrtStatus* AddOps(const OrtApi& api, OrtSessionOptions* options) {
 // Counts changes of the C interface and of the operator's contract.
 MINICACHE_EXPORT int minicache_abi_version() { return minicache::kAbiVersion; }
 
-// The instruction set in use: baseline, avx2 or avx512.
+// The instruction set in use: baseline, avx2, avx512 or avx512vnni.
 MINICACHE_EXPORT const char* minicache_isa() { return minicache::Kernels().isa; }
 
 // The launches of a node on a GPU (gpu/plan_text.h); valid until the thread's next call.

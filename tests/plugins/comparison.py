@@ -16,6 +16,7 @@ from tests.tolerances import (
     CODE_STEPS,
     FP16_TINY,
     FP16_ULP,
+    INTEGER_MATHS,
     SIMILARITY,
 )
 
@@ -150,6 +151,7 @@ class Comparison(Judge):
     def __init__(self, kernel: Kernels, score_growth: float = 1.0) -> None:
         super().__init__(kernel.attributes, kernel.dtype, score_growth)
         self.kernel = kernel
+        self.tolerance += INTEGER_MATHS[getattr(kernel, "maths", "fp32")]
 
     def step(self, call: Call) -> list[Array]:
         """Runs one call on both, compares outputs and every state, returns the kernel's output."""

@@ -41,10 +41,11 @@ def make_comparison(
     table_dtype: Any = np.float32,
     rotary: int | None = None,
     in_place: bool = True,
+    maths: str = "fp32",
 ) -> Comparison:
     """Kernel and reference on an empty, poisoned state and the same tables."""
     attributes = subspace_attributes(**BASE | variant)
     tables = make_tables(attributes, dtype=table_dtype, rotary=rotary, seed=1)
     state = poisoned_state(attributes, batch, capacity, 0, exact_dtype)
-    kernel = OrtGroup(library, attributes, state, dtype, threads, in_place, tables)
+    kernel = OrtGroup(library, attributes, state, dtype, threads, in_place, tables, maths)
     return Comparison(kernel)

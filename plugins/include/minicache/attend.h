@@ -12,6 +12,9 @@ enum class Dtype : int32_t { kFloat32, kFloat16, kBfloat16 };
 
 enum class Layout : int32_t { kRow, kTile };
 
+// How products with codes are computed: fp32, or integers of 15 bits and a sign, or of 7.
+enum class Maths : int32_t { kFloat32, kInt16, kInt8 };
+
 // One run of equally wide components inside a code. Planar: byte j of a segment holds components j,
 // j + count/planes, ... from the low bits up, planes = 8 / bits.
 struct CodeSegment {
@@ -101,6 +104,8 @@ struct AttendTask {
   int64_t bias_token_stride;
   const CodeFormat* key_format;
   const CodeFormat* value_format;
+  Maths key_maths;  // wishes: where a task has many rows, and with other layouts, fp32 is used
+  Maths value_maths;
   const TokenRun* runs;
   int32_t run_count;
   // Queries meet key codes as decoder * (rotated query).

@@ -10,6 +10,7 @@ namespace minicache {
 
 struct KernelTable {
   const char* isa;
+  bool has_integers;  // products with codes in Maths::kInt16 and kInt8
   // Floats of scratch that a task of `rows` rows needs.
   int64_t (*attend_scratch)(int64_t rows, const Widths& widths);
   void (*attend)(const AttendTask& task);
@@ -27,7 +28,7 @@ struct KernelTable {
 };
 
 // The kernels of the best instruction set that the machine has; the environment variable
-// MINICACHE_ISA (baseline, avx2, avx512) asks for one, and gets it or the best below it.
+// MINICACHE_ISA (baseline, avx2, avx512, avx512vnni) asks for one, and gets it or the best below it.
 const KernelTable& Kernels();
 
 }  // namespace minicache

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "minicache/attributes.h"
+#include "minicache/maths.h"
 #include "minicache/tensors.h"
 
 namespace minicache {
@@ -27,6 +28,7 @@ std::string Check(const Attributes& attributes, const std::vector<Slot>& slots,
 
 // Computes the attention of checked tensors and, on a writer, updates the states in place; the
 // caller has copied past_* to present_* where they are not the same memory.
-void Run(const Attributes& attributes, const Tensors& tensors, const CallShape& shape, Host& host);
+void Run(const Attributes& attributes, MathsSetting maths, const Tensors& tensors,
+         const CallShape& shape, Host& host);
 
 }  // namespace minicache

@@ -1,0 +1,172 @@
+// Queries and weights as integers, for their products with codes.
+//
+// x is near `scale` * word, and a code's value is k - (2^b - 1) / 2, so a sum of products is
+//   scale * (sum word * k - (2^b - 1) / 2 * sum word).
+// The second term is known before any code is read: sums start from it, halves rounded down (`start`),
+// and end with what the rounding took (`rest`, 0 or a half).
+#pragma once
+
+#include "cpu/integer_lanes.h"
+
+namespace minicache {
+namespace MINICACHE_ISA {
+
+struct Grid {
+  float scale;
+  int32_t start;
+  float rest;
+};
+
+static inline Grid MakeGrid(float scale, int64_t word_sum, int64_t twice_middle) {
+  const int64_t doubled = -twice_middle * word_sum;
+  return {scale, (int32_t)(doubled >> 1), doubled & 1 ? 0.5f : 0.f};
+}
+
+// Bytes need half of the operations of pairs, but without the fused instruction only fields below
+// 8 bits fit: the sum of two products of 8 bits overflows int16.
+static constexpr bool TakesBytes(Maths maths, int bits) {
+  return maths == Maths::kInt8 && (bits < 8 || kHasByteDots);
+}
+
+static inline int SegmentGroups(const CodeSegment& s) { return (SegmentBytes(s) + 3) / 4; }
+
+static inline int64_t SegmentWords(const CodeSegment& s, Maths maths) {
+  return (int64_t)SegmentGroups(s) * (8 / s.bits) * (TakesBytes(maths, s.bits) ? 1 : 2);
+}
+
+// Words of one query; PutPairs writes up to three groups behind the last one.
+static inline int64_t QueryWords(const Widths& n) { return n.key / 2 + 64; }
+
+static inline bool UsesIntegers(Maths maths, const CodeFormat& format, int64_t rows) {
+  return maths != Maths::kFloat32 && rows <= kFewRows && format.layout == Layout::kTile &&
+         IsVectorisable(format);
+}
+
+// Queries of one segment of positions as words, in the order in which score kernels consume them:
+// segment of the code, group of four bytes, plane, half.
+struct IntegerQueries {
+  int32_t* words;  // [rows, stride]
+  int64_t stride;
+  Grid* grids;  // [rows, CodeFormat::kMaxSegments]
+};
+
+static inline void QuantiseSegment(const CodeSegment& s, Maths maths, const float* q,
+                                   int32_t* words, Grid* grid) {
+  const bool bytes = TakesBytes(maths, s.bits);
+  const int planes = 8 / s.bits, span = SegmentBytes(s), twice_middle = (1 << s.bits) - 1;
+  Floats best = {}, sizes = {};
+  for (int c = 0; c < s.count; c += kLanes) {
+    Floats x = Abs(Load(q + c));
+    if (s.count - c < kLanes) x = LaneIndex() < s.count - c ? x : Floats{};
+    best = Max(best, x);
+    sizes += x;
+  }
+  const float largest = Maximum(best), total = Sum(sizes);
+  // No sum overflows: sum |word| (2^b - 1) <= 2^30, where each word is rounded by half a unit.
+  const float most = (float)((1 << 30) / twice_middle - s.count);
+  float scale = largest / (bytes ? 127.f : 32767.f);
+  if (total > most * scale) scale = total / most;
+  const Floats inverse = Set(scale > 0.f ? 1.f / scale : 0.f);
+  Ints sum = {};
+  for (int p = 0; p < planes; p++) {
+    for (int j = 0; j < span; j += kLanes) {
+      Floats x = Load(q + p * span + j);
+      if (span - j < kLanes) x = LaneIndex() < span - j ? x : Floats{};
+      const Ints word = Round(x * inverse);
+      sum += word;
+      const int64_t at = (int64_t)(j / 4) * planes + p;
+      if (bytes) {
+        PutBytes(word, words + at, planes);
+      } else {
+        PutPairs(word, words + 2 * at, 2 * planes);
+      }
+    }
+  }
+  int64_t word_sum = 0;
+  for (int i = 0; i < kLanes; i++) word_sum += sum[i];
+  *grid = MakeGrid(scale, word_sum, twice_middle);
+  // What is not finite stays so.
+  if (!__builtin_isfinite(total)) grid->rest = __builtin_nanf("");
+}
+
+// Queries have room behind them (CodeFormat::room) or end with a whole vector.
+static inline void QuantiseQueries(const CodeFormat& f, Maths maths, const float* q,
+                                   int64_t q_stride, int64_t rows, const IntegerQueries& out) {
+  for (int64_t r = 0; r < rows; r++) {
+    int32_t* words = out.words + r * out.stride;
+    for (int i = 0; i < f.segment_count; i++) {
+      const CodeSegment& s = f.segments[i];
+      QuantiseSegment(s, maths, q + r * q_stride + s.first_component, words,
+                      out.grids + r * CodeFormat::kMaxSegments + i);
+      words += SegmentWords(s, maths);
+    }
+  }
+}
+
+// Weights of a block as words: pairs and bytes, as the segments of the code take them.
+struct IntegerWeights {
+  static constexpr int kPairs = kBlockTokens / 2, kBytes = kBlockTokens / 4;
+  int32_t* pairs;  // [rows, kPairs]: quad of tokens, half
+  int32_t* bytes;  // [rows, kBytes]
+  float* scales;   // [rows, 2]: of pairs, of bytes
+  int32_t* sums;   // [rows, 2]
+};
+
+constexpr int64_t kGridFloats = sizeof(Grid) / sizeof(float);
+
+static inline IntegerWeights PlaceWeights(float* memory, int64_t rows) {
+  IntegerWeights w;
+  w.pairs = (int32_t*)memory;
+  w.bytes = w.pairs + rows * IntegerWeights::kPairs;
+  w.sums = w.bytes + rows * IntegerWeights::kBytes;
+  w.scales = (float*)(w.sums + 2 * rows);
+  return w;
+}
+
+// Floats of a row's integer operands: query, grids, weights.
+static inline int64_t IntegerScratch(const Widths& n) {
+  return QueryWords(n) + CodeFormat::kMaxSegments * kGridFloats + IntegerWeights::kPairs +
+         IntegerWeights::kBytes + 4;
+}
+
+// Weights are not negative: pairs take 15 bits of them, bytes 8. Hidden tokens' zeros stay zeros.
+template <bool kAsBytes>
+static inline void QuantiseWeights(const float* weights, float largest, int32_t* words,
+                                   float* scale, int32_t* sum) {
+  constexpr float kMost = kAsBytes ? 255.f : 32767.f;
+  const Floats inverse = Set(largest > 0.f ? kMost / largest : 0.f);
+  Ints total = {};
+  MINICACHE_UNROLL
+  for (int t = 0; t < kBlockTokens; t += kLanes) {
+    const Ints word = Round(Load(weights + t) * inverse);
+    total += word;
+    if (kAsBytes) {
+      PutBytes(word, words + t / 4, 1);
+    } else {
+      PutPairs(word, words + t / 2, 2);
+    }
+  }
+  *scale = largest / kMost;
+  *sum = 0;
+  for (int i = 0; i < kLanes; i++) *sum += total[i];
+}
+
+static inline void QuantiseWeightRows(const CodeFormat& f, Maths maths, const float* weights,
+                                      int64_t rows, const IntegerWeights& out) {
+  bool bytes = false, pairs = false;
+  for (int i = 0; i < f.segment_count; i++) {
+    (TakesBytes(maths, f.segments[i].bits) ? bytes : pairs) = true;
+  }
+  for (int64_t r = 0; r < rows; r++) {
+    const float* row = weights + r * kBlockTokens;
+    Floats best = {};
+    for (int t = 0; t < kBlockTokens; t += kLanes) best = Max(best, Load(row + t));
+    const float largest = Maximum(best);
+    int32_t *p = out.pairs + r * IntegerWeights::kPairs, *b = out.bytes + r * IntegerWeights::kBytes;
+    if (pairs) QuantiseWeights<false>(row, largest, p, out.scales + 2 * r, out.sums + 2 * r);
+    if (bytes) QuantiseWeights<true>(row, largest, b, out.scales + 2 * r + 1, out.sums + 2 * r + 1);
+  }
+}
+
+}  // namespace MINICACHE_ISA
+}  // namespace minicache

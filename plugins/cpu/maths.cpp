@@ -1,0 +1,30 @@
+#include "minicache/maths.h"
+
+#include <cstdlib>
+
+namespace minicache {
+
+std::string ReadMaths(const std::string& option, MathsSetting* setting) {
+  const char* variable = std::getenv("MINICACHE_CPU_MATH");
+  const std::string wanted = variable == nullptr || *variable == '\0' ? option : variable;
+  *setting = MathsSetting::kAuto;
+  if (wanted == "fp32") *setting = MathsSetting::kFloat32;
+  if (wanted == "int16") *setting = MathsSetting::kInt16;
+  if (wanted == "int8") *setting = MathsSetting::kInt8;
+  if (*setting != MathsSetting::kAuto || wanted.empty()) return "";
+  const bool from_option = wanted == option && (variable == nullptr || *variable == '\0');
+  return std::string(from_option ? "the session option 'minicache.cpu_math'"
+                                 : "the environment variable MINICACHE_CPU_MATH") +
+         " is '" + wanted + "', not one of fp32, int16, int8";
+}
+
+Maths ChooseMaths(MathsSetting setting, const KernelTable& kernels, const CodeFormat& format) {
+  if (setting == MathsSetting::kFloat32 || !kernels.has_integers) return Maths::kFloat32;
+  // A direction of 16 bits is fp16, and a code of its own.
+  for (int i = 0; i < format.segment_count; i++) {
+    if (format.segments[i].bits == 16) return Maths::kFloat32;
+  }
+  return setting == MathsSetting::kInt8 ? Maths::kInt8 : Maths::kInt16;
+}
+
+}  // namespace minicache
