@@ -43,15 +43,15 @@ static inline __attribute__((always_inline)) Words ByteField(Words x, int shift)
   return (Words)(field & (uint16_t)(((1 << kBits) - 1) * 0x101));
 }
 
-// sum += the products of a lane's two int16. GCC 12 spills the accumulators around the intrinsic of
-// the fused instruction; the asm form keeps them where they are.
+// sum += the products of a lane's two int16. Additions are asm: GCC 12 spills accumulators around the
+// intrinsics of fused instructions, and adds up trees of products, which it spills, too.
 static inline __attribute__((always_inline)) void AddPairs(Ints* sum, Words a, Ints b) {
 #if defined(__AVX512VNNI__)
   asm("vpdpwssd %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
 #elif defined(__AVX512F__)
-  *sum += (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+  asm("vpaddd %1, %0, %0" : "+v"(*sum) : "v"(_mm512_madd_epi16((__m512i)a, (__m512i)b)));
 #else
-  *sum += (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+  asm("vpaddd %1, %0, %0" : "+x"(*sum) : "x"(_mm256_madd_epi16((__m256i)a, (__m256i)b)));
 #endif
 }
 
@@ -62,11 +62,9 @@ static inline __attribute__((always_inline)) void AddBytes(Ints* sum, Words u, W
 #if defined(__AVX512VNNI__)
   asm("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(u), "v"(s));
 #elif defined(__AVX512F__)
-  const __m512i products = _mm512_maddubs_epi16((__m512i)u, (__m512i)s);
-  *sum = (Ints)_mm512_add_epi16((__m512i)*sum, products);
+  asm("vpaddw %1, %0, %0" : "+v"(*sum) : "v"(_mm512_maddubs_epi16((__m512i)u, (__m512i)s)));
 #else
-  const __m256i products = _mm256_maddubs_epi16((__m256i)u, (__m256i)s);
-  *sum = (Ints)_mm256_add_epi16((__m256i)*sum, products);
+  asm("vpaddw %1, %0, %0" : "+x"(*sum) : "x"(_mm256_maddubs_epi16((__m256i)u, (__m256i)s)));
 #endif
 }
 
@@ -93,19 +91,18 @@ static inline Ints Round(Floats x) {
 }
 
 // Words that codes are multiplied with, from kLanes numbers: those of quad i at target + i * step.
-// A quad (a, b, c, d) of int16 gives (a, c) for even bytes and (b, d) for odd ones.
-static inline void PutPairs(Ints x, int32_t* target, int64_t step) {
+// A quad (a, b, c, d) of int16 gives (a, c) for even bytes and, `apart` words on, (b, d) for odd ones.
+static inline void PutPairs(Ints x, int32_t* target, int64_t step, int64_t apart) {
 #if defined(__AVX512F__)
   const Ints high = (Ints)_mm512_shuffle_epi32((__m512i)x, (_MM_PERM_ENUM)0xee);
 #else
   const Ints high = (Ints)_mm256_shuffle_epi32((__m256i)x, 0xee);
 #endif
-  typedef int64_t Longs __attribute__((vector_size(kLanes * 4)));
-  const Longs words = (Longs)((x & 0xffff) | high << 16);
+  const Ints words = (x & 0xffff) | high << 16;
   MINICACHE_UNROLL
   for (int i = 0; i < kLanes / 4; i++) {
-    const int64_t pair = words[2 * i];
-    memcpy(target + i * step, &pair, sizeof pair);
+    target[i * step] = words[4 * i];
+    target[i * step + apart] = words[4 * i + 1];
   }
 }
 

@@ -42,16 +42,19 @@ static inline bool UsesIntegers(Maths maths, const CodeFormat& format, int64_t r
          IsVectorisable(format);
 }
 
+// Rows that a kernel takes at once.
+constexpr int kIntegerRows = 4;
+
 // Queries of one segment of positions as words, in the order in which score kernels consume them:
-// segment of the code, group of four bytes, plane, half.
+// segment of the code, group of four bytes, plane, half, then the rows that are taken at once.
 struct IntegerQueries {
-  int32_t* words;  // [rows, stride]
+  int32_t* words;  // `stride` per row
   int64_t stride;
   Grid* grids;  // [rows, CodeFormat::kMaxSegments]
 };
 
 static inline void QuantiseSegment(const CodeSegment& s, Maths maths, const float* q,
-                                   int32_t* words, Grid* grid) {
+                                   int32_t* words, int64_t rows, Grid* grid) {
   const bool bytes = TakesBytes(maths, s.bits);
   const int planes = 8 / s.bits, span = SegmentBytes(s), twice_middle = (1 << s.bits) - 1;
   Floats best = {}, sizes = {};
@@ -76,9 +79,9 @@ static inline void QuantiseSegment(const CodeSegment& s, Maths maths, const floa
       sum += word;
       const int64_t at = (int64_t)(j / 4) * planes + p;
       if (bytes) {
-        PutBytes(word, words + at, planes);
+        PutBytes(word, words + at * rows, planes * rows);
       } else {
-        PutPairs(word, words + 2 * at, 2 * planes);
+        PutPairs(word, words + 2 * at * rows, 2 * planes * rows, rows);
       }
     }
   }
@@ -93,12 +96,14 @@ static inline void QuantiseSegment(const CodeSegment& s, Maths maths, const floa
 static inline void QuantiseQueries(const CodeFormat& f, Maths maths, const float* q,
                                    int64_t q_stride, int64_t rows, const IntegerQueries& out) {
   for (int64_t r = 0; r < rows; r++) {
-    int32_t* words = out.words + r * out.stride;
+    const int64_t first = r / kIntegerRows * kIntegerRows;
+    const int64_t together = rows - first < kIntegerRows ? rows - first : kIntegerRows;
+    int32_t* words = out.words + first * out.stride + r - first;
     for (int i = 0; i < f.segment_count; i++) {
       const CodeSegment& s = f.segments[i];
-      QuantiseSegment(s, maths, q + r * q_stride + s.first_component, words,
+      QuantiseSegment(s, maths, q + r * q_stride + s.first_component, words, together,
                       out.grids + r * CodeFormat::kMaxSegments + i);
-      words += SegmentWords(s, maths);
+      words += SegmentWords(s, maths) * together;
     }
   }
 }
@@ -143,7 +148,7 @@ static inline void QuantiseWeights(const float* weights, float largest, int32_t*
     if (kAsBytes) {
       PutBytes(word, words + t / 4, 1);
     } else {
-      PutPairs(word, words + t / 2, 2);
+      PutPairs(word, words + t / 2, 2, 1);
     }
   }
   *scale = largest / kMost;

@@ -6,7 +6,6 @@
 namespace minicache {
 namespace MINICACHE_ISA {
 
-constexpr int kScoreRows = 4;
 // Vectors of tokens that share a query's words: with AVX2 they fill the register file (8 sums).
 constexpr int kScoreVectors = 2;
 
@@ -17,7 +16,7 @@ static inline const char* TileOf(const CodeFormat& f, const CodeBlock& block, in
 // sums[r, v] += q[r] . the fields of segment s, for the kLanes tokens at each of `tiles`.
 template <int kBits, bool kBytes, int kRows, int kVectors>
 static inline void AddScores(const CodeSegment& s, const char* const* tiles, const int32_t* q,
-                             int64_t q_stride, Ahead* ahead, Ints (&sums)[kRows][kVectors]) {
+                             Ahead* ahead, Ints (&sums)[kRows][kVectors]) {
   constexpr int kPlanes = 8 / kBits, kHalves = kBytes ? 1 : 2;
   constexpr int kMost = kBytes ? MostSums((1 << kBits) - 1, 127) / kPlanes : 1 << 20;
   const int groups = SegmentGroups(s);
@@ -29,7 +28,7 @@ static inline void AddScores(const CodeSegment& s, const char* const* tiles, con
       for (int v = 0; v < kVectors; v++) part[r][v] = kBytes ? Ints{} : sums[r][v];
     }
     const int end = groups - first < kMost ? groups : first + kMost;
-    for (int g = first; g < end; g++, q += kPlanes * kHalves) {
+    for (int g = first; g < end; g++, q += kPlanes * kHalves * kRows) {
       Words x[kVectors];
       MINICACHE_UNROLL
       for (int v = 0; v < kVectors; v++) x[v] = LoadWords(tiles[v] + s.first_byte * 16 + g * 64);
@@ -45,7 +44,7 @@ static inline void AddScores(const CodeSegment& s, const char* const* tiles, con
         }
         MINICACHE_UNROLL
         for (int r = 0; r < kRows; r++) {
-          const Ints word = Broadcast(q[r * q_stride + i]);
+          const Ints word = Broadcast(q[i * kRows + r]);
           MINICACHE_UNROLL
           for (int v = 0; v < kVectors; v++) {
             if (kBytes) {
@@ -87,12 +86,12 @@ static inline void ScoreIntegerTokens(const CodeFormat& f, const CodeBlock& bloc
     }
     const auto add = [&](auto bits) __attribute__((always_inline)) {
       constexpr int kBits = decltype(bits)::value;
-      AddScores<kBits, TakesBytes(kMaths, kBits)>(s, tiles, words, q.stride, ahead, sums);
+      AddScores<kBits, TakesBytes(kMaths, kBits)>(s, tiles, words, ahead, sums);
     };
     if (s.bits == 8) add(Constant<8>());
     if (s.bits == 4) add(Constant<4>());
     if (s.bits == 2) add(Constant<2>());
-    words += SegmentWords(s, kMaths);
+    words += SegmentWords(s, kMaths) * kRows;
     MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) {
       const Grid& grid = grids[r * CodeFormat::kMaxSegments];
@@ -127,7 +126,7 @@ template <Maths kMaths>
 static inline void ScoreIntegers(const CodeFormat& f, const CodeBlock& block,
                                  const IntegerQueries& q, int64_t rows, float* scores,
                                  Ahead ahead) {
-  for (int64_t r = 0; r < rows; r += kScoreRows, ahead.bytes = 0) {
+  for (int64_t r = 0; r < rows; r += kIntegerRows, ahead.bytes = 0) {
     float* target = scores + r * kBlockTokens;
     switch (rows - r) {
       case 1:

@@ -6,8 +6,6 @@
 namespace minicache {
 namespace MINICACHE_ISA {
 
-constexpr int kValueRows = 4;
-
 // out[r, c] += sum_t weight[r, t] * value code t for kColumns vectors of components: planes of one
 // run of kLanes bytes from `plane` on, or, at 8 bits, runs side by side.
 template <int kBits, bool kBytes, int kRows, int kColumns>
@@ -138,7 +136,7 @@ template <Maths kMaths>
 static inline void AddIntegerValues(const CodeFormat& f, const CodeBlock& block,
                                     const IntegerWeights& w, int64_t rows, float* out,
                                     int64_t stride, Ahead ahead) {
-  for (int64_t r = 0; r < rows; r += kValueRows, ahead.bytes = 0) {
+  for (int64_t r = 0; r < rows; r += kIntegerRows, ahead.bytes = 0) {
     float* target = out + r * stride;
     switch (rows - r) {
       case 1:

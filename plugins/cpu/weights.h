@@ -23,17 +23,24 @@ struct TokenFactors {
 
 static inline void ReadMagnitudes(const BlockView& block, TokenFactors* factors) {
   const TokenRun& run = *block.run;
-  const int64_t first = block.first * run.magnitude_stride;
-  // Zeros around the block's tokens: halves that were never written may be NaN.
-  alignas(64) uint16_t key[kBlockTokens] = {}, value[kBlockTokens] = {};
-  for (int t = block.begin; t < block.end; t++) {
-    key[t] = run.key_magnitude[first + t * run.magnitude_stride];
-    value[t] = run.value_magnitude[first + t * run.magnitude_stride];
+  const int64_t stride = run.magnitude_stride;
+  const uint16_t* key = run.key_magnitude + block.first * stride;
+  const uint16_t* value = run.value_magnitude + block.first * stride;
+  alignas(64) uint16_t copy[2 * kBlockTokens];
+  if (stride != 1 || block.end < kBlockTokens) {  // the state may end with the block's last token
+    for (int t = 0; t < kBlockTokens; t++) {
+      const int64_t from = (t < block.end ? t : block.begin) * stride;
+      copy[t] = key[from];
+      copy[kBlockTokens + t] = value[from];
+    }
+    key = copy;
+    value = copy + kBlockTokens;
   }
   for (int t = 0; t < kBlockTokens; t += kLanes) {
     const Ints lane = LaneIndex() + t;
     const Floats k = Float16::Lanes((const char*)(key + t));
     const Floats v = Abs(Float16::Lanes((const char*)(value + t)));
+    // Zeros around the block's tokens: halves that were never written may be NaN.
     // The sign marks a retained token: the side buffer holds the token itself.
     const Ints usable = (lane >= block.begin) & (lane < block.end) & ((Ints)k >= 0);
     Store(factors->key + t, usable ? k : Floats{});
