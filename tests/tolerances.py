@@ -19,8 +19,8 @@ ATTENTION = {"float32": 1.2e-5, "float16": 2.0**-10 + 1.2e-5, "bfloat16": 2.0**-
 # of 8 bits. NumPy's blocked sums are better than plain loops, hence the margin.
 ATTENTION_SUBSPACE = {name: value + 2.4e-5 for name, value in ATTENTION.items()}
 
-# What products with codes in integers add (docs/cpu.md): the bounds that each kind of maths keeps on
-# scores of up to about 5; a score of s carries an error in proportion to s.
+# What products with codes in integers add (docs/cpu.md): the bounds that each kind of maths keeps
+# with scores of up to about 5; a score of s carries an error in proportion to s.
 INTEGER_MATHS = {"fp32": 0.0, "int16": 5e-4, "int8": 2e-2}
 
 # Tensor cores multiply fp16 numbers: GPU kernels round mapped queries, weights times magnitudes and

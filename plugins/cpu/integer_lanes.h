@@ -1,9 +1,11 @@
-// Integer multiply-add over the fields of codes: the few operations that instruction sets differ in.
+// Integer multiply-add over the fields of codes: the few operations that instruction sets differ
+// in.
 //
 // A lane holds four bytes of codes: of one token (keys), or of four tokens (values). Two forms of
 // what they are multiplied with:
 //   pairs  two int16 per lane; a lane's even bytes meet one word, its odd bytes another one
-//   bytes  four int8 (or uint8) per lane, one word; half the work at a quarter of a percent of error
+//   bytes  four int8 (or uint8) per lane, one word; half the work at a quarter of a percent of
+//   error
 #pragma once
 
 #include "cpu/code_reader.h"
@@ -43,8 +45,8 @@ static inline __attribute__((always_inline)) Words ByteField(Words x, int shift)
   return (Words)(field & (uint16_t)(((1 << kBits) - 1) * 0x101));
 }
 
-// sum += the products of a lane's two int16. Additions are asm: GCC 12 spills accumulators around the
-// intrinsics of fused instructions, and adds up trees of products, which it spills, too.
+// sum += the products of a lane's two int16. Additions are asm: GCC 12 spills accumulators around
+// the intrinsics of fused instructions, and adds up trees of products, which it spills, too.
 static inline __attribute__((always_inline)) void AddPairs(Ints* sum, Words a, Ints b) {
 #if defined(__AVX512VNNI__)
   asm("vpdpwssd %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
@@ -91,7 +93,8 @@ static inline Ints Round(Floats x) {
 }
 
 // Words that codes are multiplied with, from kLanes numbers: those of quad i at target + i * step.
-// A quad (a, b, c, d) of int16 gives (a, c) for even bytes and, `apart` words on, (b, d) for odd ones.
+// A quad (a, b, c, d) of int16 gives (a, c) for even bytes and, `apart` words on, (b, d) for odd
+// ones.
 static inline void PutPairs(Ints x, int32_t* target, int64_t step, int64_t apart) {
 #if defined(__AVX512F__)
   const Ints high = (Ints)_mm512_shuffle_epi32((__m512i)x, (_MM_PERM_ENUM)0xee);

@@ -2,8 +2,8 @@
 //
 // x is near `scale` * word, and a code's value is k - (2^b - 1) / 2, so a sum of products is
 //   scale * (sum word * k - (2^b - 1) / 2 * sum word).
-// The second term is known before any code is read: sums start from it, halves rounded down (`start`),
-// and end with what the rounding took (`rest`, 0 or a half).
+// The second term is known before any code is read: sums start from it, halves rounded down
+// (`start`), and end with what the rounding took (`rest`, 0 or a half).
 #pragma once
 
 #include "cpu/integer_lanes.h"
@@ -167,7 +167,8 @@ static inline void QuantiseWeightRows(const CodeFormat& f, Maths maths, const fl
     Floats best = {};
     for (int t = 0; t < kBlockTokens; t += kLanes) best = Max(best, Load(row + t));
     const float largest = Maximum(best);
-    int32_t *p = out.pairs + r * IntegerWeights::kPairs, *b = out.bytes + r * IntegerWeights::kBytes;
+    int32_t *p = out.pairs + r * IntegerWeights::kPairs,
+            *b = out.bytes + r * IntegerWeights::kBytes;
     if (pairs) QuantiseWeights<false>(row, largest, p, out.scales + 2 * r, out.sums + 2 * r);
     if (bytes) QuantiseWeights<true>(row, largest, b, out.scales + 2 * r + 1, out.sums + 2 * r + 1);
   }

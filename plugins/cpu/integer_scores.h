@@ -39,8 +39,8 @@ static inline void AddScores(const CodeSegment& s, const char* const* tiles, con
         Words field[kVectors];
         MINICACHE_UNROLL
         for (int v = 0; v < kVectors; v++) {
-          field[v] = kBytes ? ByteField<kBits>(x[v], shift)
-                            : PairField<kBits>(x[v], shift, i % kHalves);
+          field[v] =
+              kBytes ? ByteField<kBits>(x[v], shift) : PairField<kBits>(x[v], shift, i % kHalves);
         }
         MINICACHE_UNROLL
         for (int r = 0; r < kRows; r++) {

@@ -136,8 +136,11 @@ static inline void DotTile(const float* q, int64_t q_stride, const char* k, int6
   }
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
-    if constexpr (kTokens == 4) {
-      StoreSums(sums[r][0], sums[r][1], sums[r][2], sums[r][3], s + r * s_stride);
+    if constexpr (kTokens % 4 == 0) {
+      MINICACHE_UNROLL
+      for (int t = 0; t < kTokens; t += 4) {
+        StoreSums(sums[r][t], sums[r][t + 1], sums[r][t + 2], sums[r][t + 3], s + r * s_stride + t);
+      }
     } else {
       s[r * s_stride] = Sum(sums[r][0]);
     }
@@ -149,6 +152,10 @@ static inline void DotRows(const float* q, int64_t q_stride, const char* k, int6
                            int64_t tokens, int64_t depth, float* s, int64_t s_stride,
                            const char* ahead) {
   int64_t t = 0;
+  // A single row has four chains of additions only, too few to hide their latency.
+  for (; kRows == 1 && !ahead && t + 8 <= tokens; t += 8) {
+    DotTile<E, kRows, 8>(q, q_stride, k + t * k_stride, k_stride, depth, s + t, s_stride);
+  }
   for (; t + 4 <= tokens; t += 4) {
     for (int64_t i = 0; i < 4 && ahead; i++) {
       for (int64_t line = 0; line < depth * E::kBytes; line += 64) {

@@ -19,7 +19,7 @@
 namespace {
 
 // Session options. They must be set before the library is registered with them.
-constexpr char kPackOption[] = "minicache.kernels";     // the folder of CUDA kernels
+constexpr char kPackOption[] = "minicache.kernels";    // the folder of CUDA kernels
 constexpr char kMathsOption[] = "minicache.cpu_math";  // fp32, int16, int8; absent: by rule
 // The first ONNX Runtime whose custom ops take and return lists of mixed types.
 constexpr int kLeastMinor = 20;
@@ -71,8 +71,7 @@ OrtStatus* AddOps(const OrtApi& api, OrtSessionOptions* options) {
   const std::string wrong = minicache::ReadMaths(Option(api, options, kMathsOption), &maths);
   if (!wrong.empty()) return minicache::ort::Fail(ORT_INVALID_ARGUMENT, wrong);
   const std::lock_guard<std::mutex> guard(mutex);
-  std::unique_ptr<const Ops>& ops =
-      pack.empty() ? shared[maths] : with_pack.emplace_back(nullptr);
+  std::unique_ptr<const Ops>& ops = pack.empty() ? shared[maths] : with_pack.emplace_back(nullptr);
   if (!ops) ops = std::make_unique<const Ops>(api, pack, maths);
   return api.AddCustomOpDomain(options, ops->domain);
 }

@@ -18,7 +18,7 @@ class OrtGroup:
 
     Attributes:
         state: the arrays that the kernel updates, by state name.
-        maths: of products with codes; fp32 unless a test is about another one.
+        maths: of products with codes; fp32 unless a test is about another one; "" is the default.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class OrtGroup:
         self.attributes, self.in_place, self.dtype = attributes, in_place, np.dtype(dtype)
         self.state = {name: array.copy() for name, array in state.items()}
         options = ort.SessionOptions()
-        options.add_session_config_entry("minicache.cpu_math", maths)
+        if maths:
+            options.add_session_config_entry("minicache.cpu_math", maths)
         options.register_custom_ops_library(str(library))
         options.intra_op_num_threads = threads
         options.log_severity_level = 4

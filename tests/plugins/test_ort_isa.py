@@ -13,16 +13,21 @@ NEEDS = {
     "baseline": [],
     "avx2": ["avx2", "fma", "f16c"],
     "avx512": ["avx512f", "avx512bw", "avx512vl", "avx512dq"],
+    "avx512vnni": ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"],
 }
 CASES = [
     "tests/plugins/test_ort_kernel.py::test_exact_mode",
     "tests/plugins/test_ort_kernel.py::test_slerp_codes",
     "tests/plugins/test_ort_contract.py::test_padding_is_never_read",
+    "tests/plugins/test_ort_maths.py::test_slerp_codes",
+    "tests/plugins/test_ort_maths.py::test_slerp_variants",
 ]
 SUBSPACE_CASES = [
     "tests/plugins/test_ort_subspace.py::test_different_codes_for_keys_and_values",
     "tests/plugins/test_ort_subspace.py::test_partial_rotary",
     "tests/plugins/test_ort_subspace_contract.py::test_unusual_vectors",
+    "tests/plugins/test_ort_maths.py::test_subspace_codes",
+    "tests/plugins/test_ort_maths.py::test_subspace_shapes",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Integer products with codes stay within their bounds of the reference, wherever codes are read."""
+"""Integer products with codes stay within their bounds of the reference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,6 +32,12 @@ SLERP: dict[str, Any] = {
     "kv_num_heads": 2,
     "code_layout": "tile",
 }
+
+
+@pytest.fixture(autouse=True)
+def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable would override the option that these tests are about."""
+    monkeypatch.delenv("MINICACHE_CPU_MATH", raising=False)
 
 
 def calm_text(attributes: dict[str, Any], tokens: int, batch: int = 2, seed: int = 1) -> Text:
@@ -193,7 +198,18 @@ def test_the_variable_overrides_the_option(
     np.testing.assert_array_equal(run("fp32"), expected)
 
 
-def test_no_option_means_a_rule(ort_library: Path) -> None:
-    """A session without the option works, with the integers that pay on this machine or fp32."""
-    options = ort.SessionOptions()
-    options.register_custom_ops_library(str(ort_library))
+@pytest.mark.parametrize(("bits", "expected"), [(MIXED, "int16"), ((2, 8), "fp32")], ids=str)
+def test_the_default_follows_a_rule(
+    subspace_library: Path, bits: tuple[int, ...], expected: str
+) -> None:
+    """Without an option codes of many components take int16, and small ones fp32."""
+    attributes = subspace_attributes(**BASE | {"key_bits": bits, "value_bits": bits})
+    tables = make_tables(attributes)
+    state = poisoned_state(attributes, 1, CAPACITY)
+    text = calm_text(attributes, 60, batch=1)
+    outputs = []
+    for maths in ("", expected):
+        group = OrtGroup(subspace_library, attributes, state, tables=tables, maths=maths)
+        group.run(text.call([0], [50]))
+        outputs.append(np.stack(group.run(text.call([50], [1]))))
+    np.testing.assert_array_equal(*outputs)

@@ -28,7 +28,8 @@ struct KernelTable {
 };
 
 // The kernels of the best instruction set that the machine has; the environment variable
-// MINICACHE_ISA (baseline, avx2, avx512, avx512vnni) asks for one, and gets it or the best below it.
+// MINICACHE_ISA (baseline, avx2, avx512, avx512vnni) asks for one, and gets it or the best below
+// it.
 const KernelTable& Kernels();
 
 }  // namespace minicache
