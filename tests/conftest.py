@@ -15,8 +15,8 @@ from minicache.runtime.errors import MissingDependencyError
 # other on cores that other workers use take ten times as long as one.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Tests of graphs and of the runtime compare with numbers that fp32 maths keeps to; what integers add
-# is the matter of tests/plugins/test_ort_maths.py.
+# Tests of graphs and of the runtime compare with numbers that fp32 maths keeps to; what integers
+# add is the matter of tests/plugins/test_ort_maths.py.
 os.environ.setdefault("MINICACHE_CPU_MATH", "fp32")
 
 # Before any test module imports Triton: it reads this once, for its own functions as for ours.
