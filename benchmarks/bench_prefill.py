@@ -88,7 +88,7 @@ def main(words: Sequence[str] | None = None) -> None:
             "| contestant | tokens | ms per layer | GFLOP/s | times slower than | asked, at most |"
         )
         print("|---|---|---|---|---|---|")
-        maker = Maker(libraries, given.threads, 0)
+        maker = Maker(libraries, given.threads, spread=0, least=1)
         maths = [Choice(given.isa, math) for math in given.math or libraries.maths()]
         for tokens in given.tokens:
             shape = StepShape((tokens,), tokens, given.heads, given.kv_heads, given.head_size)

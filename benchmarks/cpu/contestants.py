@@ -35,10 +35,13 @@ class Contestant:
 
 
 class Maker:
-    """Makes contestants that read at least ``spread`` bytes in a step."""
+    """Makes contestants of at least ``least`` groups that read ``spread`` bytes in a step."""
 
-    def __init__(self, libraries: Libraries, threads: int, spread: int) -> None:
+    def __init__(
+        self, libraries: Libraries, threads: int, spread: int, least: int = LEAST_LAYERS
+    ) -> None:
         self._libraries, self._threads, self._spread = libraries, threads, spread
+        self._least = least
 
     def ours(self, form: Format, shape: StepShape, choice: Choice) -> Contestant:
         """Our operator."""
@@ -46,7 +49,7 @@ class Maker:
         groups = math.ceil(
             self._spread / max(traffic.cache, 1.0)
         )  # the layers of a group share its code
-        groups = max(LEAST_LAYERS, groups)
+        groups = max(self._least, groups)
         with self._libraries.chosen(choice) as library:
             layers = our_layers(form, shape, groups, self._threads, library)
         shown = choice if form.coded else Choice(choice.isa)
@@ -57,6 +60,6 @@ class Maker:
         """ONNX Runtime's attention."""
         baseline = BASELINES[name]
         traffic = plain_traffic(shape, baseline.bytes_per_element)
-        count = max(LEAST_LAYERS, math.ceil(self._spread / max(traffic.cache, 1.0)))
+        count = max(self._least, math.ceil(self._spread / max(traffic.cache, 1.0)))
         layers = baseline.make(shape, count, self._threads)
         return Contestant(name, name, Choice(), sum(shape.totals), traffic, layers)

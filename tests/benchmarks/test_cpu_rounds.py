@@ -41,12 +41,14 @@ def test_contestants_take_turns() -> None:
         order.append(name)
         clock.spend(seconds)
 
-    times = interleaved(
-        {"a": lambda: run("a", 1.0), "b": lambda: run("b", 4.0)}, 2, clock, seconds=0
-    )
+    runs = {"a": lambda: run("a", 1.0), "b": lambda: run("b", 4.0)}
+    times = interleaved(runs, 2, clock, seconds=1e-9)
     assert times == {"a": [1.0, 1.0], "b": [4.0, 4.0]}
     # One run to warm up, two that count; the order turns round.
     assert "".join(order) == "aaabbb" + "bbbaaa"
+    order.clear()
+    interleaved(runs, 2, clock, seconds=0)
+    assert "".join(order) == "ab" + "ba", "what takes long runs once"
 
 
 def test_a_turn_lasts_as_long_as_asked() -> None:
