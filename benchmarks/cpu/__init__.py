@@ -1,0 +1,1 @@
+"""What the CPU speed benchmarks share."""

@@ -1,0 +1,30 @@
+"""``bench_prefill.py`` on tiny shapes: no time counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnxruntime", reason="the benchmark runs ONNX Runtime")
+
+from benchmarks import bench_prefill
+
+
+def test_exact_beside_gqa_and_codes_beside_exact(
+    ort_library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.json"
+    words = ["--heads", "2", "--kv-heads", "1", "--tokens", "80", "96", "--rounds", "2"]
+    words += ["--math", "fp32"]
+    bench_prefill.main([*words, "--json", str(report)])
+    rows = json.loads(report.read_text())["rows"]
+    assert [row["tokens"] for row in rows] == [80] * 5 + [96] * 5
+    beside = {row["name"]: (row["beside"], row["asked"]) for row in rows}
+    assert beside["GQA fp32"] == ("", None)
+    assert beside["exact fp32"] == ("GQA fp32", 1.1)
+    assert beside["subspace G=3 fp32"] == ("exact fp32", 1.2)
+    assert all(row["slower"]["median"] > 0 for row in rows if row["beside"])
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + len(rows) and len({line.count("|") for line in table}) == 1
