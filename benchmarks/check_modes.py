@@ -43,13 +43,15 @@ COLUMNS = {
 AGREES = "agrees"
 
 
-def judge(folder: Path, mode: str) -> dict[str, Any]:
+def judge(file: Path, mode: str) -> dict[str, Any]:
     """One row; ``outcome`` is ``agrees``, or the class of the error that ``sentence`` tells."""
     from minicache.plugins import ort_library_path
 
     with tempfile.TemporaryDirectory() as root:
         try:
-            place = Workplace.make(Path(root) / "place", str(folder.resolve()))
+            place = Workplace.make(Path(root) / "place", str(file.parent.resolve()))
+            if file.name != "model.onnx":  # one of several in its folder
+                (place.model / file.name).rename(place.model / "model.onnx")
             verdict = judge_export(place, mode, ort_library_path())
         except MiniCacheError as error:
             return {"outcome": type(error).__name__, "sentence": str(error)}
@@ -62,10 +64,12 @@ def judge(folder: Path, mode: str) -> dict[str, Any]:
     return {"outcome": AGREES, **vars(verdict), "share": share}
 
 
-def judge_apart(folder: Path, mode: str, timeout: float) -> dict[str, Any]:
+def judge_apart(file: Path, mode: str, timeout: float) -> dict[str, Any]:
     """``judge`` in a process of its own, which may crash or hang."""
-    row: dict[str, Any] = {"model": folder.name, "mode": mode}
-    command = [sys.executable, __file__, str(folder), "--one", mode]
+    row: dict[str, Any] = {"model": file.parent.name, "mode": mode}
+    if file.name != "model.onnx":
+        row["model"] += f"/{file.stem}"
+    command = [sys.executable, __file__, str(file), "--one", mode]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -115,10 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(judge(options.models[0], options.one)))
         return 0
     rows = []
-    for folder in dict.fromkeys(file.parent for file in find_models(options.models)):
+    for file in find_models(options.models):
         for mode in options.modes:
-            rows.append(judge_apart(folder, mode, options.timeout))
-            print(folder.name, mode, rows[-1]["outcome"], file=sys.stderr, flush=True)
+            rows.append(judge_apart(file, mode, options.timeout))
+            print(rows[-1]["model"], mode, rows[-1]["outcome"], file=sys.stderr, flush=True)
             if options.json:
                 options.json.write_text(json.dumps(rows, indent=1) + "\n")
     if not rows:

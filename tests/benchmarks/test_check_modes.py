@@ -42,7 +42,7 @@ def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return got | {self.nodes[0].attention: got[self.nodes[0].attention] * np.float32(1.001)}
 
     monkeypatch.setattr(NodeByNode, "run", wrong)
-    row = check_modes.judge(AGREES, "exact")
+    row = check_modes.judge(AGREES / "model.onnx", "exact")
     assert row["outcome"] == "differs"
     assert "layer 0 at past [0, 0]" in row["sentence"]
     monkeypatch.setattr(
