@@ -39,8 +39,10 @@ def check_places(model: onnx.ModelProto, file: Path) -> None:
         _check_nodes(function.node, file)
 
 
-def leads_outside(location: str) -> bool:
+def leads_outside(location: str | bytes) -> bool:
     """Whether a location is no path below a folder."""
+    if isinstance(location, bytes):  # protobuf gives what is not UTF-8 so
+        return True
     path = os.path.normpath(location)
     return (
         os.path.isabs(path)

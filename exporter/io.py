@@ -125,6 +125,8 @@ def _cause(error: BaseException) -> str:
     """The innermost reason: onnx_ir wraps it once per level of the graph."""
     while error.__cause__ is not None:
         error = error.__cause__
+    if "<class 'bytes'>" in str(error):  # what protobuf gives where a text is not UTF-8
+        return "a name in it is not UTF-8"
     # What follows the first sentence is onnx_ir's own picture of the graph.
     return str(error).strip().split("\n")[0].split(". ")[0] or type(error).__name__
 

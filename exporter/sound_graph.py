@@ -1,12 +1,12 @@
 """What ONNX asks of a graph beyond its bytes, and what every walk over it relies on.
 
-Nodes stand after what they read, none reads its own result, and attributes have the type that their
-operator says. Files that were damaged or made by hand break these rules.
+Nodes stand after what they read, none reads its own result, inputs and attributes are those that
+their operator demands, weights as large as their shape. Files that were damaged or made by hand
+break these rules.
 """
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from pathlib import Path
 
@@ -14,24 +14,11 @@ import onnx
 import onnx_ir as ir
 
 from minicache.exporter.graph import describe
+from minicache.exporter.operators import Operator, find_operator
 from minicache.runtime.errors import ModelFileError
 
-# Of the com.microsoft operators that we look into; onnx itself knows those of ai.onnx.
-# fmt: off
-_INTEGERS = (
-    "num_heads", "kv_num_heads", "do_rotary", "rotary_interleaved", "local_window_size",
-    "smooth_softmax", "qk_output", "causal", "unidirectional", "sliding_window_cache",
-    "kv_cache_bit_width", "K", "N", "bits", "block_size", "accuracy_level", "interleaved",
-    "rotary_embedding_dim", "is_packed_batching",
-)
-# fmt: on
 _HEADS = frozenset(("num_heads", "kv_num_heads", "q_num_heads"))
 _MOST_HEADS = 65536
-_CONTRIB = {
-    **dict.fromkeys(_INTEGERS, ir.AttributeType.INT),
-    **dict.fromkeys(("scale", "softcap", "epsilon", "mask_filter_value"), ir.AttributeType.FLOAT),
-    **dict.fromkeys(("k_quant_type", "v_quant_type"), ir.AttributeType.STRING),
-}
 
 
 def make_sound(model: ir.Model, file: Path) -> None:
@@ -42,8 +29,8 @@ def make_sound(model: ir.Model, file: Path) -> None:
         file: for messages.
 
     Raises:
-        ModelFileError: nodes read each other in a circle, an attribute has a wrong type, or there
-            are two inputs of one name.
+        ModelFileError: nodes read each other in a circle, lack an input or have an attribute of a
+            wrong type, a weight is not as large as its shape, or two inputs have one name.
     """
     names = Counter(value.name for value in model.graph.inputs)
     twice = next((name for name, count in names.items() if count > 1), None)
@@ -52,8 +39,14 @@ def make_sound(model: ir.Model, file: Path) -> None:
             f"{str(file)!r} is not a valid ONNX model: it has the input {twice!r} twice; copy or "
             "export it again"
         )
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                _check_size(value.const_value, file)
     for node in model.graph.all_nodes():
-        _check_attributes(node, model.opset_imports.get(node.domain, 1), file)
+        operator = find_operator(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
+        _check_operands(node, operator, file)
+        _check_attributes(node, operator, file)
     try:
         model.graph.sort()
     except ValueError as error:
@@ -64,10 +57,43 @@ def make_sound(model: ir.Model, file: Path) -> None:
         ) from error
 
 
-def _check_attributes(node: ir.Node, version: int, file: Path) -> None:
-    known = _CONTRIB if node.domain == "com.microsoft" else _known(node.op_type, version)
+def _check_size(tensor: ir.TensorProtocol, file: Path) -> None:
+    """Refuses a weight whose numbers are not as many as its shape says; ``external`` has others."""
+    if tensor.dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED):  # they have no size
+        return
+    sizes = [size for size in tensor.shape if isinstance(size, int)]
+    held = tensor.nbytes
+    if isinstance(tensor, ir.TensorProtoTensor):
+        proto: onnx.TensorProto = tensor.raw
+        fields = (proto.float_data, proto.int32_data, proto.int64_data, proto.double_data)
+        if proto.HasField("raw_data"):
+            held = len(proto.raw_data)
+        elif not any(fields) and not proto.uint64_data:
+            held = 0
+    if min(sizes, default=0) < 0 or held != tensor.nbytes:
+        raise ModelFileError(
+            f"{str(file)!r} is not a valid ONNX model: the weight {tensor.name!r} of shape {sizes} "
+            f"needs {tensor.nbytes} bytes and has {held}; copy or export it again"
+        )
+
+
+def _check_operands(node: ir.Node, operator: Operator, file: Path) -> None:
+    """Refuses a node without a result, or without an input that every node of its kind has."""
+    missing = [i for i in operator.inputs if i >= len(node.inputs) or node.inputs[i] is None]
+    if operator.repeated is not None:
+        given = node.inputs[operator.repeated :]
+        missing += [operator.repeated + i for i, value in enumerate(given) if value is None]
+    if missing or not node.outputs:
+        what = f"input {missing[0]}" if missing else "a result"
+        raise ModelFileError(
+            f"{str(file)!r} is not a valid ONNX model: {node.op_type} {node.name!r} lacks {what}; "
+            "copy or export it again"
+        )
+
+
+def _check_attributes(node: ir.Node, operator: Operator, file: Path) -> None:
     for name, attribute in node.attributes.items():
-        wanted = known.get(name) if node.domain in ("", "ai.onnx", "com.microsoft") else None
+        wanted = operator.attributes.get(name)
         if wanted is not None and attribute.type != wanted:
             raise ModelFileError(
                 f"{str(file)!r} is not a valid ONNX model: the attribute {name!r} of "
@@ -80,17 +106,6 @@ def _check_attributes(node: ir.Node, version: int, file: Path) -> None:
                 f"{str(file)!r} is not a valid ONNX model: {describe(node)} has {name} "
                 f"{attribute.as_int()}, which is no number of heads; copy or export it again"
             )
-
-
-@functools.cache
-def _known(op_type: str, version: int) -> dict[str, ir.AttributeType]:
-    """The types of an ai.onnx operator's attributes; empty for one that onnx does not know."""
-    try:
-        schema = onnx.defs.get_schema(op_type, version, "")
-    except Exception:  # of an operator or opset that this onnx does not have; its type is no API
-        return {}
-    kinds = {name: int(a.type) for name, a in schema.attributes.items()}  # type: ignore[call-overload]
-    return {name: ir.AttributeType(kind) for name, kind in kinds.items()}
 
 
 def _in_circle(graph: ir.Graph) -> ir.Node | None:
