@@ -20,11 +20,11 @@ std::string ReadMaths(const std::string& option, MathsSetting* setting) {
 
 namespace {
 
-// Where nobody asks for a maths: int16 where it is faster. In operations per four components, token
-// and four rows of queries, kernels without (with) AVX-512 take 32 (28) in fp32, 16 of them
-// multiply-adds and the rest to make numbers of bits; and 20 (20, with VNNI 12) in int16. Measured
-// with AVX2 (128 to 896 components, four rows): the whole operator is 1.4 to 1.8 times as fast. What
-// a block's weights cost to round does not depend on the components, and takes back what few save.
+// Where nobody asks for a maths: int16 where it is faster. This counts operations per four
+// components, token and four rows of queries: kernels without (with) AVX-512 take 32 (28) in fp32,
+// 16 of them multiply-adds and the rest to make numbers of bits; and 20 (20, with VNNI 12) in
+// int16. What a block's weights cost to round does not depend on the components, and takes back
+// what few of them save; the border is an estimate.
 constexpr int kLeastComponents = 32;
 
 bool Int16Pays(const CodeFormat& format) { return format.components >= kLeastComponents; }
