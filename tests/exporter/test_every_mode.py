@@ -21,6 +21,9 @@ from tests.exporter.subspace_workplace import Workplace
 
 ONE_ROW = "onnx-llama3-gqa-hfgen-multi_b1_ortcpu"
 NAMES = [fixture.name for fixture in EXPORTS]
+# One of every form and type for the quick tests.
+FIRST = {(fixture.form, fixture.dtype): fixture.name for fixture in reversed(EXPORTS)}.values()
+SLOW_LATER = [pytest.param(name, marks=[] if name in FIRST else pytest.mark.slow) for name in NAMES]
 # Layers of sliding-window attention stay exact, and a model that has no others is refused: nothing
 # in it would be smaller. The paper merges neighbours only.
 NOTHING_TO_CODE = r"all 4 layers attend to a sliding window.*there is nothing to code"
@@ -61,7 +64,7 @@ def check(place: Workplace, name: str, mode: str, library: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["paper", "subspace"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SLOW_LATER)
 def test_nodes_and_bytes(name: str, mode: str, tmp_path: Path, ort_library: Path) -> None:
     check(Workplace.make(tmp_path, name), name, mode, ort_library)
 
