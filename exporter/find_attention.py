@@ -158,6 +158,9 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
                 f"{site.node} has {site.num_heads} query heads, no multiple of its "
                 f"{site.num_kv_heads} kv heads; report this graph"
             )
+    for site in sites:
+        for present in (site.present_key, site.present_value):
+            _check_alone(site, present)
     used = {value for site in sites for value in (site.past_key, site.past_value)}
     for value in model.graph.inputs:
         if value not in used and len(value.shape or ()) == 4 and "past" in (value.name or ""):
@@ -166,6 +169,19 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
                 f"The cache input {value.name!r} is read by "
                 f"{g.describe(readers[0]) if readers else 'nothing'}, not by an attention that was "
                 f"understood; export the model again with {unsupported.EXPORT}"
+            )
+
+
+def _check_alone(site: AttentionSite, present: ir.Value) -> None:
+    """Refuses a cache that another layer reads, too, where the node of the site grows it."""
+    writer = present.producer()
+    if writer is None or writer.op_type in ("Concat", "Identity", "Cast"):
+        return  # the walk from the Concat has met every reader
+    for node, _ in g.data_uses(present):
+        if not node.outputs[0].is_graph_output():
+            raise UnsupportedModelError(
+                f"{present.name!r}, the cache of {site.node}, is read by {g.describe(node)}, too: "
+                "a cache shared by several layers (as of Gemma 3n and 4) is not supported"
             )
 
 

@@ -203,13 +203,25 @@ def query_heads(query: ir.Value, output: ir.Value, head_dim: int) -> int:
     Raises:
         Mismatch: neither is known.
     """
-    heads = g.static_dim(query, 1)
-    if heads is not None:
+    heads = g.static_dim(query, 1) or _split_heads(query)
+    if heads:
         return heads
     width = g.weight_rows(output) or g.static_dim(output, 2)
     if not width:
         raise Mismatch(f"the number of query heads of {query.name!r} is not to be found")
     return width // head_dim
+
+
+def _split_heads(query: ir.Value) -> int:
+    """H of ``Transpose(Reshape(x, [B, S, H, D]))``; 0 where it is no constant."""
+    node = query.producer()
+    if node is None or node.op_type != "Transpose" or g.permutation(node) != (0, 2, 1, 3):
+        return 0
+    split = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if split is None or split.op_type != "Reshape":
+        return 0
+    target = g.constant_if_small(split.inputs[1])
+    return max(0, int(target[2])) if target is not None and target.size == 4 else 0
 
 
 def site_of(key: GrownCache, value: GrownCache, **facts: object) -> AttentionSite:
