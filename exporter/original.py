@@ -168,7 +168,7 @@ class OriginalModel:
         except Exception as error:  # ORT's exceptions have no common public base
             raise SessionError(
                 f"The original model fails with {new} tokens after {self._length}: "
-                f"{first_line(error)}"
+                f"{first_line(error)}; export it again, for any number of tokens"
             ) from error
         logits, present = self._description.logits.name, self._present_names()
         values = dict(zip([logits, *present.values()], binding.get_outputs(), strict=True))

@@ -30,13 +30,14 @@ def read_text(path: Path | None) -> str:
             ) from error
     try:
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TextError(
-            f"text {str(path)!r} cannot be read ({error.strerror}); give a UTF-8 text file"
-        ) from error
     except UnicodeDecodeError as error:
         raise TextError(
             f"text {str(path)!r} is not UTF-8 (byte {error.start}); convert it, e.g. with iconv"
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise TextError(
+            f"text {str(path)!r} cannot be read ({reason}); give a UTF-8 text file"
         ) from error
 
 
