@@ -58,7 +58,9 @@ def measure_rivals(exact_folder: Path, texts: Texts, *, quiet: bool) -> list[dic
     if not documents or not can_simulate(manifest):
         return []
     prefill = default_prefill(context)
-    rivals = _rivals(exact_folder, manifest, texts.scales)  # has its own session, which is closed
+    # Before the meter's session is opened: this one is closed again.
+    with progress("fitting rivals", total=None, quiet=quiet):
+        rivals = _rivals(exact_folder, manifest, texts.scales)
     meter = LossMeter(exact_folder, documents, prefill=prefill, scored=context - prefill - 1)
     rows = []
     with progress("measuring rivals", total=len(rivals) * len(documents), quiet=quiet) as step:
