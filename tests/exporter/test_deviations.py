@@ -54,7 +54,9 @@ def edited(tmp_path: Path, name: str, changes: dict[str, Any], file: str = "conf
 
 @pytest.mark.parametrize("name", FAITHFUL)
 def test_a_faithful_export_has_no_deviations(name: str) -> None:
-    assert described(name).notes == []
+    # That a graph takes a prompt or one token is a fact of the graph, not of its configuration.
+    found = [note for note in described(name).notes if "while its cache is empty" not in note]
+    assert found == []
 
 
 def test_the_configurations_of_the_fixtures_do_speak() -> None:

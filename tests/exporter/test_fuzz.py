@@ -142,8 +142,19 @@ def test_no_tensor_of_any_kind_leads_outside(tmp_path: Path, place: str, hidden:
         load_model(folder)
 
 
-@pytest.mark.parametrize("axis", [1, 3])
-@pytest.mark.parametrize("number", [0, -1, 2**40, 2**62])
+def test_a_head_size_of_nothing_is_read_from_the_new_keys(tmp_path: Path) -> None:
+    """A dimension below 1 states no size; GenAI leaves it open, too."""
+    model = onnx.load(FIXTURES / SMALL[2] / "model.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        if "key_values" in value.name or "present" in value.name:
+            value.type.tensor_type.shape.dim[3].dim_value = 0
+    onnx.save(model, tmp_path / "model.onnx")
+    assert find_attention(load_model(tmp_path)).sites[0].head_dim == 16
+
+
+@pytest.mark.parametrize(
+    ("axis", "number"), [(1, 0), (1, -1), (1, 2**40), (1, 2**62), (3, 2**40), (3, 2**62)]
+)
 def test_sizes_beyond_reason_are_told(tmp_path: Path, axis: int, number: int) -> None:
     """Before anything of that size is asked for: F1 takes heads and head size from its inputs."""
     model = onnx.load(FIXTURES / SMALL[2] / "model.onnx")
