@@ -153,7 +153,7 @@ def _check(model: ir.Model, sites: list[AttentionSite]) -> None:
                 f"size {site.head_dim}, more than {LARGEST} numbers per token; the graph is "
                 "damaged: copy or export it again"
             )
-        if site.num_heads % site.num_kv_heads:
+        if site.num_heads < 1 or site.num_heads % site.num_kv_heads:
             raise UnsupportedModelError(
                 f"{site.node} has {site.num_heads} query heads, no multiple of its "
                 f"{site.num_kv_heads} kv heads; report this graph"

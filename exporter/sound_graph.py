@@ -19,10 +19,11 @@ from minicache.runtime.errors import ModelFileError
 
 _HEADS = frozenset(("num_heads", "kv_num_heads", "q_num_heads"))
 _MOST_HEADS = 65536
+_LARGEST_SIZE = 2**31 - 1
 
 
 def make_sound(model: ir.Model, file: Path) -> None:
-    """Sorts the nodes, and refuses a graph that breaks the rules.
+    """Sorts the nodes, forgets sizes that none has, and refuses a graph that breaks the rules.
 
     Args:
         model: a model as it was read; afterwards every node stands after what it reads.
@@ -47,6 +48,10 @@ def make_sound(model: ir.Model, file: Path) -> None:
         operator = find_operator(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
         _check_operands(node, operator, file)
         _check_attributes(node, operator, file)
+        for value in node.outputs:
+            _forget_sizes(value)
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        _forget_sizes(value)
     try:
         model.graph.sort()
     except ValueError as error:
@@ -75,6 +80,19 @@ def _check_size(tensor: ir.TensorProtocol, file: Path) -> None:
             f"{str(file)!r} is not a valid ONNX model: the weight {tensor.name!r} of shape {sizes} "
             f"needs {tensor.nbytes} bytes and has {held}; copy or export it again"
         )
+
+
+def _forget_sizes(value: ir.Value) -> None:
+    """Takes stated sizes that no tensor has for unknown, as -1 often means.
+
+    The shape inference of onnx takes them at their word, and may end the process over it.
+    """
+    if value.shape is None or value.is_initializer():
+        return
+    odd = [isinstance(size, int) and not 0 <= size <= _LARGEST_SIZE for size in value.shape]
+    if any(odd):
+        known = zip(odd, value.shape, strict=True)
+        value.shape = ir.Shape([None if wrong else size for wrong, size in known])
 
 
 def _check_operands(node: ir.Node, operator: Operator, file: Path) -> None:
