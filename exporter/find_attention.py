@@ -62,7 +62,13 @@ def find_sites(model: ir.Model, facts: ModelFacts) -> ModelDescription:
         )
     unsupported.refuse_inputs(model)
     unsupported.refuse_known(model)
+    inputs = len(model.graph.inputs)
     common_passes.ShapeInferencePass(check_type=False, strict_mode=False)(model)
+    if len(model.graph.inputs) != inputs:  # what onnx_ir leaves when it cannot write the graph
+        raise UnsupportedModelError(
+            "The graph holds something that cannot be written again; the file is damaged: copy or "
+            "export it again"
+        )
     sites = _match(model, facts)
     if not sites:
         raise unsupported.refuse_no_cache(model)

@@ -123,12 +123,14 @@ def load_model(path: Path | str) -> ir.Model:
 
 def _cause(error: BaseException) -> str:
     """The innermost reason: onnx_ir wraps it once per level of the graph."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    if "<class 'bytes'>" in str(error):  # what protobuf gives where a text is not UTF-8
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    text = str(error)
+    # What protobuf gives where a text is not UTF-8.
+    if "<class 'bytes'>" in text or "got bytes" in text:
         return "a name in it is not UTF-8"
     # What follows the first sentence is onnx_ir's own picture of the graph.
-    return str(error).strip().split("\n")[0].split(". ")[0] or type(error).__name__
+    return text.strip().split("\n")[0].split(". ")[0] or type(error).__name__
 
 
 def _check_names(model: ir.Model, file: Path) -> None:

@@ -112,11 +112,12 @@ def _check_operands(node: ir.Node, operator: Operator, file: Path) -> None:
 def _check_attributes(node: ir.Node, operator: Operator, file: Path) -> None:
     for name, attribute in node.attributes.items():
         wanted = operator.attributes.get(name)
-        if wanted is not None and attribute.type != wanted:
+        untyped = attribute.type == ir.AttributeType.UNDEFINED
+        if untyped or (wanted is not None and attribute.type != wanted):
+            right = f", not {wanted.name}" if wanted is not None else ""
             raise ModelFileError(
                 f"{str(file)!r} is not a valid ONNX model: the attribute {name!r} of "
-                f"{describe(node)} has type {attribute.type.name}, not {wanted.name}; copy or "
-                "export it again"
+                f"{describe(node)} has type {attribute.type.name}{right}; copy or export it again"
             )
         heads = name in _HEADS and node.op_type.endswith("Attention")
         if heads and wanted == ir.AttributeType.INT and not 0 < attribute.as_int() <= _MOST_HEADS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx_ir as ir
 
 from minicache.exporter.graph import describe
@@ -11,6 +13,10 @@ from minicache.runtime.errors import UnsupportedModelError
 EXPORT = "`optimum-cli export onnx --model MODEL --task text-generation-with-past OUTPUT`"
 BUILDER = "`python -m onnxruntime_genai.models.builder -m MODEL -o OUTPUT -p fp16 -e cpu`"
 
+# Names that the rewritten graph has of its own.
+_OURS = re.compile(
+    r"(past_lengths|total_lengths|logit_positions|minicache/.*|(past|present)_minicache\..*)"
+)
 # (domain, operator) -> (form, what it is, what to do)
 _OPERATORS: dict[tuple[str, str], tuple[str, str, str]] = {
     ("com.microsoft", "Attention"): (
@@ -78,7 +84,8 @@ def refuse_inputs(model: ir.Model) -> None:
     """Raises for graphs that are not a decoder with input tokens.
 
     Raises:
-        UnsupportedModelError: our own export, an encoder-decoder model, or no ``input_ids``.
+        UnsupportedModelError: our own export, an encoder-decoder model, no ``input_ids``, or a
+            name that we need.
     """
     names = [value.name or "" for value in model.graph.inputs]
     if any(node.domain == DOMAIN for node in model.graph):
@@ -94,6 +101,13 @@ def refuse_inputs(model: ir.Model) -> None:
         raise UnsupportedModelError(
             f"The graph has no input 'input_ids' but {', '.join(map(repr, names[:3]))}; "
             f"export a text model from tokens, e.g. {EXPORT}"
+        )
+    names += [value.name or "" for node in model.graph for value in node.outputs]
+    ours = next(filter(_OURS.fullmatch, (*names, *model.graph.initializers)), None)
+    if ours is not None:
+        raise UnsupportedModelError(
+            f"The graph has a value of the name {ours!r}, which the rewritten graph uses for "
+            "itself; export it with another name"
         )
 
 
