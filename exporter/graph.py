@@ -73,10 +73,10 @@ def dims(value: ir.Value) -> list[int | str | None] | None:
         return None
     result: list[int | str | None] = []
     for dim in value.shape.dims:
-        text = None if isinstance(dim, int) else dim.value
-        result.append(
-            dim if isinstance(dim, int) else int(text) if text and text.isdigit() else text
-        )
+        size = dim if isinstance(dim, int) else dim.value
+        if isinstance(size, str) and re.fullmatch("[0-9]{1,9}", size):
+            size = int(size)
+        result.append(size)
     return result
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import AttributeProto, TensorProto
 
 from minicache.exporter.find_attention import find_attention
+from minicache.exporter.graph import static_dim
 from minicache.exporter.io import load_model
 from minicache.runtime.errors import MiniCacheError, ModelFileError
 
@@ -126,6 +128,13 @@ def test_what_is_wrong_is_named(
     with pytest.raises(MiniCacheError, match=message) as raised:
         find_attention(load_model(tmp_path))
     assert isinstance(raised.value, ModelFileError) or change is our_name
+
+
+@pytest.mark.parametrize(("symbol", "size"), [("4", 4), ("²", None), ("9" * 30, None)])
+def test_symbols_of_digits_are_sizes(symbol: str, size: int | None) -> None:
+    """As torch.export writes them; other signs that Python counts as digits are none."""
+    value = ir.Value(name="x", shape=ir.Shape([symbol]))
+    assert static_dim(value, 0) == size
 
 
 def test_nodes_in_any_order_are_sorted(tmp_path: Path) -> None:
