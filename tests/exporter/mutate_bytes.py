@@ -7,14 +7,28 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
+
 FileMutation = Callable[[Path, random.Random], None]
+
+
+def read_model(folder: Path) -> onnx.ModelProto | None:
+    """The graph; None where an earlier mutation has left no model to read."""
+    try:
+        if (folder / "model.onnx").is_file():
+            return onnx.load(folder / "model.onnx", load_external_data=False)
+    except Exception:  # protobuf raises several kinds
+        pass
+    return None
 
 
 def _bytes_of_model(change: Callable[[bytearray, random.Random], None]) -> FileMutation:
     def apply(folder: Path, rng: random.Random) -> None:
-        content = bytearray((folder / "model.onnx").read_bytes())
-        change(content, rng)
-        (folder / "model.onnx").write_bytes(content)
+        file = folder / "model.onnx"
+        if file.is_file():  # an earlier mutation may have made it a pipe
+            content = bytearray(file.read_bytes())
+            change(content, rng)
+            file.write_bytes(content)
 
     return apply
 
@@ -64,6 +78,8 @@ def _double(content: bytearray, rng: random.Random) -> None:
 
 def _model_is_no_file(folder: Path, rng: random.Random) -> None:
     file = folder / "model.onnx"
+    if not file.is_file():
+        return
     content = file.read_bytes()
     file.unlink()
     how = rng.choice(("folder", "pipe", "gone", "loop", "other"))

@@ -31,6 +31,8 @@ def _odd_json(rng: random.Random, content: bytes) -> bytes:
 def _break_json(folder: Path, rng: random.Random) -> None:
     name = rng.choice((*JSON_FILES, *TOKENIZER_FILES))
     file = folder / name
+    if file.exists() and not file.is_file():
+        return
     content = file.read_bytes() if file.is_file() else b"{}"
     if rng.random() < 0.2:
         file.unlink(missing_ok=True)
@@ -49,15 +51,15 @@ def _odd_facts(folder: Path, rng: random.Random) -> None:
     )  # fmt: skip
     for name in JSON_FILES:
         try:
-            content = json.loads((folder / name).read_text())
-        except (OSError, ValueError):
+            content = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
+        except (ValueError, RecursionError):
             content = {}
-        if not isinstance(content, dict):
+        if not isinstance(content, dict) or (folder / name).is_dir():
             continue
         targets = [content]
         if name == "genai_config.json" and isinstance(content.get("model"), dict):
-            targets = [content["model"], content["model"].get("decoder", {})]
-        for target in targets:
+            targets = [content["model"], content["model"].get("decoder")]
+        for target in (target for target in targets if isinstance(target, dict)):
             keys = [*target, *plain, "context_length", "head_size", "type", "decoder"]
             for key in rng.sample(keys, min(len(keys), rng.choice((1, 3, 9)))):
                 target[key] = rng.choice(ODD_VALUES)

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 from onnx import StringStringEntryProto, TensorProto
 
-from tests.exporter.mutate_bytes import FileMutation
+from tests.exporter.mutate_bytes import FileMutation, read_model
 
 # From the model's folder; the canary lies beside that folder.
 OUTSIDE = (
@@ -49,9 +49,8 @@ def _with_external(
     change: Callable[[Path, list[TensorProto], random.Random], None],
 ) -> FileMutation:
     def apply(folder: Path, rng: random.Random) -> None:
-        try:
-            model = onnx.load(folder / "model.onnx", load_external_data=False)
-        except Exception:  # an earlier mutation was one of bytes
+        model = read_model(folder)
+        if model is None:
             return
         _move_out(folder, model)
         tensors = [tensor for tensor in model.graph.initializer if tensor.external_data]
@@ -112,9 +111,8 @@ def hide_location(folder: Path, place: str, how: int) -> None:
         place: where the data lies.
         how: 0 a new constant, 1 all constants, 2 one in an ``If``, 3 one in a function.
     """
-    try:
-        model = onnx.load(folder / "model.onnx", load_external_data=False)
-    except Exception:  # an earlier mutation was one of bytes
+    model = read_model(folder)
+    if model is None:
         return
     stolen = TensorProto(name="stolen", data_type=1, dims=[4])
     _point(stolen, place, "0", "16")
@@ -149,6 +147,8 @@ def hide_location(folder: Path, place: str, how: int) -> None:
 def _damage_data(folder: Path, tensors: list[TensorProto], rng: random.Random) -> None:
     for data in folder.glob("*.data"):
         how = rng.choice(("missing", "short", "empty", "folder", "pipe", "noise"))
+        if not data.is_file():
+            continue
         content = data.read_bytes()
         data.unlink()
         if how == "short":

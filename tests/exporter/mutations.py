@@ -14,8 +14,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx
-
 from tests.exporter import (
     mutate_attributes,
     mutate_bytes,
@@ -26,7 +24,7 @@ from tests.exporter import (
     mutate_values,
     mutate_weights,
 )
-from tests.exporter.mutate_bytes import FileMutation
+from tests.exporter.mutate_bytes import FileMutation, read_model
 from tests.exporter.mutate_nodes import GraphMutation
 
 GRAPH_PARTS = (
@@ -58,13 +56,10 @@ def _on_graph(change: GraphMutation) -> FileMutation:
     """A mutation of the graph as one of the folder; a file that is no model any more stays."""
 
     def apply(folder: Path, rng: random.Random) -> None:
-        file = folder / "model.onnx"
-        try:
-            model = onnx.load(file, load_external_data=False)
-        except Exception:  # an earlier mutation was one of bytes
-            return
-        change(model, rng)
-        file.write_bytes(model.SerializeToString())
+        model = read_model(folder)
+        if model is not None:
+            change(model, rng)
+            (folder / "model.onnx").write_bytes(model.SerializeToString())
 
     return apply
 
