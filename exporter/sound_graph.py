@@ -101,8 +101,9 @@ def _check_operands(node: ir.Node, operator: Operator, file: Path) -> None:
     if operator.repeated is not None:
         given = node.inputs[operator.repeated :]
         missing += [operator.repeated + i for i, value in enumerate(given) if value is None]
-    if missing or not node.outputs:
-        what = f"input {missing[0]}" if missing else "a result"
+    bare = node.op_type == "Constant" and node.domain == "" and len(node.attributes) != 1
+    if missing or bare or not node.outputs:
+        what = f"input {missing[0]}" if missing else "its one value" if bare else "a result"
         raise ModelFileError(
             f"{str(file)!r} is not a valid ONNX model: {node.op_type} {node.name!r} lacks {what}; "
             "copy or export it again"

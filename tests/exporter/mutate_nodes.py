@@ -34,7 +34,7 @@ def value_names(model: onnx.ModelProto) -> list[str]:
     """Every value that a node could read."""
     graph = model.graph
     names = [value.name for value in graph.input] + [tensor.name for tensor in graph.initializer]
-    return names + [name for node in graph.node for name in node.output if name]
+    return [*names, *(name for node in graph.node for name in node.output if name)] or ["x"]
 
 
 def splice(model: onnx.ModelProto, name: str, node: NodeProto, result: str) -> None:

@@ -54,6 +54,10 @@ def no_output(model: onnx.ModelProto) -> None:
     model.graph.node.add(op_type="Anything", domain="com.example")
 
 
+def bare_constant(model: onnx.ModelProto) -> None:
+    node_of(model, "Constant").ClearField("attribute")
+
+
 def twice(model: onnx.ModelProto) -> None:
     model.graph.input.append(model.graph.input[0])
 
@@ -107,6 +111,7 @@ def our_name(model: onnx.ModelProto) -> None:
         (no_input, "Reshape .* lacks input 1"),
         (blank_input, "Concat .* lacks input 0"),
         (no_output, "Anything '' lacks a result"),
+        (bare_constant, "Constant .* lacks its one value"),
         (twice, "the input 'input_ids' twice"),
         (short_weight, r"needs \d+ bytes and has \d+"),
         (empty_weight, r"needs 4398046511104 bytes and has 0"),
