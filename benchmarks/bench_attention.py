@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.cpu.contestants import Contestant, Maker
 from benchmarks.cpu.formats import EXACT16, MAIN, SLERP8, Format, formats
-from benchmarks.cpu.library import Choice, Libraries
+from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.ort_baselines import BASELINES, GQA_FP32, GQA_INT8
 from benchmarks.cpu.report import Row, compared, print_rows
 from benchmarks.cpu.rounds import interleaved
@@ -139,7 +139,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--baselines", nargs="*", default=list(BASELINES), choices=list(BASELINES))
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8], help="B")
     parser.add_argument("--math", nargs="+", help="of codes; default: all that the library has")
-    parser.add_argument("--isa", default="", choices=("", "baseline", "avx2", "avx512"))
+    parser.add_argument("--isa", default="", choices=ISAS)
     parser.add_argument("--json", type=Path)
     return parser.parse_args(words)
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.cpu.asked import MOST_MICROSECONDS
 from benchmarks.cpu.formats import Format, formats
 from benchmarks.cpu.layer_chain import Layers
-from benchmarks.cpu.library import Choice, Libraries
+from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.our_layers import our_layers
 from benchmarks.cpu.rounds import Spread, interleaved
 from benchmarks.cpu.step_shape import StepShape
@@ -98,7 +98,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.02, help="of a turn, roughly")
     parser.add_argument("--spread", type=int, default=64, help="MiB of encoders in memory")
-    parser.add_argument("--isa", default="", choices=("", "baseline", "avx2", "avx512"))
+    parser.add_argument("--isa", default="", choices=ISAS)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(words)
     shape = StepShape((1,), 1, 4 * given.kv_heads, given.kv_heads, given.head_size)

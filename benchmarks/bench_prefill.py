@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.cpu.asked import MOST_FOR_CODED_PREFILL, MOST_FOR_EXACT_PREFILL
 from benchmarks.cpu.contestants import Contestant, Maker
 from benchmarks.cpu.formats import formats
-from benchmarks.cpu.library import Choice, Libraries
+from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.ort_baselines import GQA_FP32
 from benchmarks.cpu.rounds import Spread, interleaved, ratio
 from benchmarks.cpu.step_shape import StepShape
@@ -74,7 +74,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1, help="more than 1: wall time")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--math", nargs="+", help="of codes; default: all that the library has")
-    parser.add_argument("--isa", default="", choices=("", "baseline", "avx2", "avx512"))
+    parser.add_argument("--isa", default="", choices=ISAS)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(words)
     known = formats(given.kv_heads, given.head_size)

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.cpu.asked import LEAST_BANDWIDTH_SHARE
 from benchmarks.cpu.contestants import Contestant, Maker
 from benchmarks.cpu.formats import MAIN, Format, formats
-from benchmarks.cpu.library import Choice, Libraries
+from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.memory import resident_bytes
 from benchmarks.cpu.ort_baselines import GQA_FP32, GQA_INT8
 from benchmarks.cpu.our_layers import our_layers
@@ -202,7 +202,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--memory-tokens", type=int, default=16384)
     parser.add_argument("--memory-steps", type=int, default=300)
     parser.add_argument("--math", nargs="+", help="of codes; default: all that the library has")
-    parser.add_argument("--isa", default="", choices=("", "baseline", "avx2", "avx512"))
+    parser.add_argument("--isa", default="", choices=ISAS)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as folder:

@@ -160,7 +160,9 @@ def _start(onnxruntime: Any, path: Path, options: Any, providers: Sequence[str])
 
 def first_line(error: Exception) -> str:
     """What an error says, in one line; of ONNX Runtime's errors the reason and the node."""
-    text = _reason(str(error).strip().split("\n")[0])
+    lines = str(error).strip().split("\n")
+    # "... for the following indices", each on a line of its own.
+    text = _reason(" ".join(lines[:2]) if lines[0].endswith("indices") else lines[0])
     for node in _NODES:
         found = node.fullmatch(text)
         if found:

@@ -17,6 +17,7 @@ from pathlib import Path
 from minicache.plugins import ort_library_path
 
 ISA, MATH = "MINICACHE_ISA", "MINICACHE_CPU_MATH"
+ISAS = ("", "baseline", "avx2", "avx512", "avx512vnni")
 MATHS = ("fp32", "int16", "int8")
 
 

@@ -9,6 +9,7 @@ from minicache.exporter.graph import describe
 from minicache.exporter.sites import ModelDescription
 from minicache.runtime.errors import UnsupportedModelError
 
+LOGITS = "logits"
 KEPT = ("input_ids", "past_lengths", "total_lengths", "logit_positions")
 
 
@@ -34,6 +35,7 @@ class RemoveOldInputsPass(ir.passes.InPlacePass):
         keep = [self.description.logits]
         keep += [v for v in graph.outputs if (v.name or "").startswith("present_minicache.")]
         graph.outputs[:] = keep
+        self.description.logits.name = LOGITS  # whatever the original calls them
         common_passes.RemoveUnusedNodesPass()(model)
         for value in list(graph.inputs):
             if _is_new(value):

@@ -34,6 +34,14 @@ def test_inputs_and_outputs(fixture: Fixture) -> None:
         assert shape == ["batch", 1, kv_heads, slots, size]
 
 
+def test_logits_of_any_name_get_ours() -> None:
+    """It is the name that sessions ask for."""
+    model = decomposed_model("causal")
+    logits = next(value for value in model.graph.outputs if value.name == "logits")
+    logits.name = "scores"
+    assert normalise(model).model.graph.outputs[0].name == "logits"
+
+
 @pytest.mark.parametrize("fixture", EXPORTS, ids=lambda f: f.name)
 def test_nodes_follow_the_schema(fixture: Fixture) -> None:
     result = normalise(load_model(fixture.path))
