@@ -48,60 +48,74 @@ def paper_plan(
 ) -> Plan:
     """The paper's plan: adjacent layers from S on share one direction (arXiv:2405.14366, 3.2).
 
-    Layers of different kind never share a group: a run of like layers is cut into groups from its
-    start, and what is left over stays exact.
+    The paper's models have layers of one kind. Here layers of different kind never share a group,
+    and sliding-window layers stay as they are, so that "adjacent" means neighbours among the full
+    layers of a kind (Gemma 3: layers 5, 11, 17, ...). Those from S on are cut into groups, lowest
+    first; what is left over stays exact.
 
     Args:
         layers: the model's attention layers in order.
         group: the settings every merged group takes; its ``layers`` are ignored.
         group_size: layers per group G; the paper's is 2.
-        start_layer: first merged layer S; None means ``default_start_layer``.
+        start_layer: first layer S that may be merged; None: ``default_start_layer`` of the full
+            layers.
         max_sequence_length: largest capacity C.
         window: exact recent tokens W. The paper has none; without them the loss is larger still.
         sinks: exact first tokens N.
         slack: rewind slack X.
 
     Raises:
-        PlanError: S or G do not fit the model, or no two adjacent layers can share a group.
+        PlanError: S or G do not fit the model, or there are no layers to fill a group.
     """
     count = len(layers)
     if not 2 <= group_size <= count:
         raise PlanError(f"--group-size {group_size} is not within 2..{count} (the model's layers)")
-    start = default_start_layer(count, group_size) if start_layer is None else start_layer
+    full = [layer for layer in range(count) if not layers[layer].local_window]
+    if start_layer is None:
+        enough = len(full) >= group_size
+        start = full[default_start_layer(len(full), group_size)] if enough else 0
+    else:
+        start = start_layer
     if not 0 <= start <= count - group_size:
         raise PlanError(
             f"--start-layer {start} is not within 0..{count - group_size}: "
             f"the model has {count} layers and a group takes {group_size}"
         )
-    groups = [Group((layer,)) for layer in range(start)]
-    layer = start
-    while layer < count:
-        members = tuple(range(layer, min(layer + group_size, count)))
-        if len(members) == group_size and _mergeable([layers[member] for member in members]):
-            groups.append(dataclasses.replace(group, layers=members, mode="slerp"))
-            layer += group_size
-        else:
-            groups.append(Group((layer,)))
-            layer += 1
+    groups = [
+        dataclasses.replace(group, layers=members, mode="slerp")
+        for members in _cut(layers, [layer for layer in full if layer >= start], group_size)
+    ]
+    merged = {layer for members in groups for layer in members.layers}
+    groups += [Group((layer,)) for layer in range(count) if layer not in merged]
+    groups.sort(key=lambda members: members.layers)
     plan = Plan("paper", tuple(groups), max_sequence_length, window, sinks, slack)
     if not plan.lossy:
         raise PlanError(
-            f"no {group_size} adjacent layers from layer {start} on are alike and of full "
-            f"attention, so nothing can be merged; use {_remedy(layers, group_size)}"
+            f"no {group_size} layers from layer {start} on are alike and of full attention, so "
+            f"nothing can be merged; use {_remedy(layers, full, group_size)}"
         )
     return plan
 
 
-def _remedy(layers: Sequence[Layer], group_size: int) -> str:
+def _cut(
+    layers: Sequence[Layer], candidates: Sequence[int], group_size: int
+) -> list[tuple[int, ...]]:
+    """Groups of neighbours among the candidates of each kind; incomplete ones are left out."""
+    by_kind: dict[object, list[int]] = {}
+    for layer in candidates:
+        by_kind.setdefault(layers[layer].kind, []).append(layer)
+    return [
+        tuple(alike[first : first + group_size])
+        for alike in by_kind.values()
+        for first in range(0, len(alike) - group_size + 1, group_size)
+    ]
+
+
+def _remedy(layers: Sequence[Layer], full: Sequence[int], group_size: int) -> str:
     """The options that make something of layers of which this plan merges none."""
-    for start in range(len(layers) - group_size + 1):
-        if _mergeable(layers[start : start + group_size]):
-            return f"--start-layer {start}"
-    if all(layer.local_window for layer in layers):
-        return "--mode exact"
-    return "--mode subspace, which also codes layers that are no neighbours"
-
-
-def _mergeable(members: Sequence[Layer]) -> bool:
-    # A sliding-window layer needs no more than its window: codes would only add to its ring.
-    return len({layer.kind for layer in members}) == 1 and not members[0].local_window
+    for size in range(group_size, 1, -1):
+        groups = _cut(layers, full, size)
+        if groups:
+            start = f"--start-layer {min(groups)[0]}"
+            return start if size == group_size else f"--group-size {size} {start}"
+    return "--mode subspace, which also codes single layers" if full else "--mode exact"

@@ -27,20 +27,18 @@ SLOW_LATER = [pytest.param(name, marks=[] if name in FIRST else pytest.mark.slow
 # Layers of sliding-window attention stay exact, and a model that has no others is refused: nothing
 # in it would be smaller. The paper merges neighbours only.
 NOTHING_TO_CODE = r"all 4 layers attend to a sliding window.*there is nothing to code"
-NOTHING_TO_MERGE = r"no 2 adjacent layers from layer \d on are alike.*use --mode "
+NOTHING_TO_MERGE = r"no 2 layers from layer \d on are alike.*use --mode "
 REFUSED = {
     ("onnx-mistral-sw-optimum-fp32", "paper"): f"{NOTHING_TO_MERGE}exact",
     ("onnx-mistral-sw-optimum-fp32", "subspace"): NOTHING_TO_CODE,
-    ("onnx-gemma2-optimum-fp32", "paper"): f"{NOTHING_TO_MERGE}subspace",
-    ("genai-gemma2-cpu-fp32", "paper"): f"{NOTHING_TO_MERGE}subspace",
     ("onnx-gemma3-optimum-fp32", "paper"): f"{NOTHING_TO_MERGE}subspace",
 }
 SIX_LAYERS = {"paper": [[2, 3], [4, 5]], "subspace": [[0, 1], [2, 3], [4, 5]]}
 CODED: dict[str, dict[str, list[list[int]]]] = {
     "genai-llama3-gqa-h16-cpu-int4": SIX_LAYERS,
     "genai-llama3-gqa-h16-cuda-fp16": SIX_LAYERS,
-    "onnx-gemma2-optimum-fp32": {"subspace": [[1, 3]]},
-    "genai-gemma2-cpu-fp32": {"subspace": [[1, 3]]},
+    "onnx-gemma2-optimum-fp32": dict.fromkeys(("paper", "subspace"), [[1, 3]]),
+    "genai-gemma2-cpu-fp32": dict.fromkeys(("paper", "subspace"), [[1, 3]]),
     "onnx-gemma3-optimum-fp32": {"subspace": [[5]]},
 }
 USUAL: dict[str, list[list[int]]] = {"exact": [], "paper": [[2, 3]], "subspace": [[0, 1], [2, 3]]}

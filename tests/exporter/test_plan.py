@@ -64,22 +64,59 @@ def test_layers_of_different_kind_never_share_a_group() -> None:
     assert groups_of(layers, start_layer=0) == [(0, 1), (3, 4)]
 
 
+def windows_of(*windows: int) -> list[FakeLayer]:
+    return [FakeLayer(local_window=window) for window in windows]
+
+
 @pytest.mark.parametrize(
-    ("windows", "remedy"),
+    ("layers", "merged"),
     [
-        ([512] * 8, "--mode exact"),
-        ([512, 0] * 4, "--mode subspace, which"),
-        ([512, 0, 0, 512, 512, 512, 512, 512], "--start-layer 1"),
+        (windows_of(512, 0) * 4, [(5, 7)]),
+        (windows_of(512, 512, 512, 512, 512, 0) * 3, [(11, 17)]),
+        (windows_of(0, 512) * 6, [(4, 6), (8, 10)]),
+        (windows_of(512, 0, 0, 512, 512, 512, 512, 512), [(1, 2)]),
     ],
 )
-def test_a_model_with_nothing_to_merge_is_refused(windows: list[int], remedy: str) -> None:
+def test_sliding_layers_between_are_passed_over(
+    layers: list[FakeLayer], merged: list[tuple[int, ...]]
+) -> None:
+    """Half depth is counted in full layers: of Gemma 3's 5, 11, 17 the last two are merged."""
+    assert groups_of(layers) == merged
+
+
+def test_each_kind_is_paired_for_itself() -> None:
+    layers = [FakeLayer(heads=heads) for heads in (3, 4, 3, 4, 3)]
+    assert groups_of(layers, start_layer=0) == [(0, 2), (1, 3)]
+
+
+@given(
+    windows=st.lists(st.sampled_from([0, 512]), min_size=2, max_size=40),
+    size=st.integers(2, 5),
+)
+def test_groups_are_neighbours_of_full_attention(windows: list[int], size: int) -> None:
+    full = [layer for layer, window in enumerate(windows) if not window]
+    if len(windows) < size or len(full) < size:
+        return
+    merged = groups_of(windows_of(*windows), group_size=size)
+    assert [layer for group in merged for layer in group] == full[-len(merged) * size :]
+    assert all(len(group) == size for group in merged)
+    assert len(merged) * size >= len(full) // 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "options", "remedy"),
+    [
+        (windows_of(*[512] * 8), {}, "--mode exact"),
+        (windows_of(512, 512, 0, 512), {}, "--mode subspace, which"),
+        (windows_of(512, 0, 0, 512, 0), {"start_layer": 3}, "--start-layer 1"),
+        (windows_of(512, 0, 512, 0), {"group_size": 3}, "--group-size 2 --start-layer 1"),
+    ],
+)
+def test_a_model_with_nothing_to_merge_is_refused(
+    layers: list[FakeLayer], options: dict[str, object], remedy: str
+) -> None:
     with pytest.raises(PlanError, match=f"nothing can be merged; use {remedy}"):
-        groups_of([FakeLayer(local_window=window) for window in windows])
-
-
-def test_the_start_layer_of_the_remedy_merges() -> None:
-    layers = [FakeLayer(local_window=window) for window in (512, 0, 0, 512, 512, 512)]
-    assert groups_of(layers, start_layer=1) == [(1, 2)]
+        groups_of(layers, **options)
 
 
 @pytest.mark.parametrize(
