@@ -37,8 +37,8 @@ SIX_LAYERS = {"paper": [[2, 3], [4, 5]], "subspace": [[0, 1], [2, 3], [4, 5]]}
 CODED: dict[str, dict[str, list[list[int]]]] = {
     "genai-llama3-gqa-h16-cpu-int4": SIX_LAYERS,
     "genai-llama3-gqa-h16-cuda-fp16": SIX_LAYERS,
-    "onnx-gemma2-optimum-fp32": dict.fromkeys(("paper", "subspace"), [[1, 3]]),
-    "genai-gemma2-cpu-fp32": dict.fromkeys(("paper", "subspace"), [[1, 3]]),
+    "onnx-gemma2-optimum-fp32": {"paper": [[1, 3]], "subspace": [[1, 3]]},
+    "genai-gemma2-cpu-fp32": {"paper": [[1, 3]], "subspace": [[1, 3]]},
     "onnx-gemma3-optimum-fp32": {"subspace": [[5]]},
 }
 USUAL: dict[str, list[list[int]]] = {"exact": [], "paper": [[2, 3]], "subspace": [[0, 1], [2, 3]]}
