@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_export_parser(subparsers)
     commands.add_profile_parser(subparsers)
     commands.add_inspect_parser(subparsers)
+    commands.add_estimate_parser(subparsers)
     commands.add_kernels_parser(subparsers)
     commands.add_build_engine_parser(subparsers)
     runtime_commands.add_generate_parser(subparsers)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from minicache.runtime.accounting import MODEL_BYTES, kv_elements
+from minicache.runtime.accounting import MODEL_BYTES, item_bytes, kv_elements
 from minicache.runtime.cache import resolve_shape, round_capacity
 from minicache.runtime.manifest import Manifest
 
@@ -44,8 +42,7 @@ def cache_size(manifest: Manifest, context: int, batch: int = 1) -> CacheSize:
     """Sizes at ``context`` tokens (rounded up to whole key tiles, as sessions do)."""
     capacity = round_capacity(context)
     resident = sum(
-        math.prod(resolve_shape(tensor, manifest, batch, capacity))
-        * np.dtype(tensor.dtype).itemsize
+        math.prod(resolve_shape(tensor, manifest, batch, capacity)) * item_bytes(tensor)
         for tensor in manifest.state
     )
     elements = kv_elements(manifest, capacity) * batch

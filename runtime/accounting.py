@@ -45,7 +45,7 @@ def ring_states(manifest: Manifest) -> list[StateTensor]:
 def state_bytes(states: Iterable[StateTensor]) -> int:
     """Bytes of states of one row whose size depends on neither capacity nor retention."""
     return sum(
-        _item_bytes(state) * math.prod(int(size) for size in state.shape if size != BATCH)
+        item_bytes(state) * math.prod(int(size) for size in state.shape if size != BATCH)
         for state in states
     )
 
@@ -63,7 +63,7 @@ def bits_per_element(manifest: Manifest) -> float:
     """
     coded = _coded_groups(manifest)
     if not coded:
-        widths = [8 * _item_bytes(state) for state in manifest.state if state.name == "exact_key"]
+        widths = [8 * item_bytes(state) for state in manifest.state if state.name == "exact_key"]
         return float(np.mean(widths)) if widths else 8.0 * MODEL_BYTES[manifest.dtype]
     stored, elements = 0, 0
     for state in manifest.state:
@@ -71,12 +71,13 @@ def bits_per_element(manifest: Manifest) -> float:
             continue
         if state.name in CODED:
             sizes = [size for size in state.shape if size not in (BATCH, CAPACITY)]
-            stored += 8 * _item_bytes(state) * math.prod(int(size) for size in sizes)
+            stored += 8 * item_bytes(state) * math.prod(int(size) for size in sizes)
         if state.name == "exact_key":  # [B, G, Hk, slots, D]
             _, layers, heads, _, head_dim = state.shape
             elements += 2 * int(layers) * int(heads) * int(head_dim)
     return stored / elements
 
 
-def _item_bytes(state: StateTensor) -> int:
+def item_bytes(state: StateTensor) -> int:
+    """Bytes of one element of a state."""
     return np.dtype(STORAGE.get(state.dtype, state.dtype)).itemsize
