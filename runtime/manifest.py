@@ -60,7 +60,7 @@ class Manifest:
     Attributes:
         model: file name of the graph.
         target: target name, e.g. ``ort-cpu``.
-        mode: what the user asked for: ``exact`` or ``paper``.
+        mode: what the user asked for: ``exact``, ``paper`` or ``subspace``.
         dtype: the model's type: ``fp32``, ``fp16`` or ``bf16``.
         num_layers: attention layers of the model.
         num_heads: query heads H of each layer (the first layer's, should they differ).
@@ -79,6 +79,7 @@ class Manifest:
         plan: the plan as ``minicache.exporter.plan`` writes it.
         fixed_batch: rows that the graph takes; 0: any number.
         producer: name and version of the exporter.
+        format_version: of this file; changes when an older reader would misunderstand it.
     """
 
     model: str
