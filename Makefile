@@ -40,13 +40,13 @@ format: $(VENV)/.installed
 	$(BIN)/ruff format .
 	git ls-files 'plugins/*.cpp' 'plugins/*.h' | xargs $(BIN)/clang-format -i
 
-# The kernel tests on the oldest ONNX Runtime that is supported; `make test` runs the newest.
+# What goes through ONNX Runtime, on the oldest that is supported; `make test` runs the newest.
 ort-range: native
 	$(PYTHON) -m venv build/ort-lowest
 	build/ort-lowest/bin/python -m pip install --quiet onnxruntime==1.20.1 numpy onnx onnx-ir \
-	  tokenizers jinja2 rich pytest hypothesis
-	PYTHONPATH=build/editable/import build/ort-lowest/bin/python -m pytest -q \
-	  tests/plugins tests/runtime/test_session.py -m 'not slow'
+	  tokenizers jinja2 rich pytest pytest-xdist hypothesis
+	PYTHONPATH=build/editable/import build/ort-lowest/bin/python -m pytest -q -n $(WORKERS) \
+	  tests/plugins/test_ort_*.py tests/runtime/test_session.py -m 'not slow'
 
 clean:
 	rm -rf build $(VENV) out
