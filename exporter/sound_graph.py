@@ -43,7 +43,7 @@ def make_sound(model: ir.Model, file: Path) -> None:
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
-                _check_size(value.const_value, file)
+                _check_size(value.const_value, f"the weight {value.name!r}", file)
     for node in model.graph.all_nodes():
         operator = find_operator(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
         _check_operands(node, operator, file)
@@ -62,8 +62,8 @@ def make_sound(model: ir.Model, file: Path) -> None:
         ) from error
 
 
-def _check_size(tensor: ir.TensorProtocol, file: Path) -> None:
-    """Refuses a weight whose numbers are not as many as its shape says; ``external`` has others."""
+def _check_size(tensor: ir.TensorProtocol, what: str, file: Path) -> None:
+    """Refuses a tensor whose numbers are not as many as its shape says; ``external`` has others."""
     if tensor.dtype in (ir.DataType.STRING, ir.DataType.UNDEFINED):  # they have no size
         return
     sizes = [size for size in tensor.shape if isinstance(size, int)]
@@ -77,7 +77,7 @@ def _check_size(tensor: ir.TensorProtocol, file: Path) -> None:
             held = 0
     if min(sizes, default=0) < 0 or held != tensor.nbytes:
         raise ModelFileError(
-            f"{str(file)!r} is not a valid ONNX model: the weight {tensor.name!r} of shape {sizes} "
+            f"{str(file)!r} is not a valid ONNX model: {what} of shape {sizes} "
             f"needs {tensor.nbytes} bytes and has {held}; copy or export it again"
         )
 
@@ -120,6 +120,8 @@ def _check_attributes(node: ir.Node, operator: Operator, file: Path) -> None:
                 f"{str(file)!r} is not a valid ONNX model: the attribute {name!r} of "
                 f"{describe(node)} has type {attribute.type.name}{right}; copy or export it again"
             )
+        if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+            _check_size(attribute.as_tensor(), f"the {name} of {describe(node)}", file)
         heads = name in _HEADS and node.op_type.endswith("Attention")
         if heads and wanted == ir.AttributeType.INT and not 0 < attribute.as_int() <= _MOST_HEADS:
             raise ModelFileError(

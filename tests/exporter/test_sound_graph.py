@@ -77,6 +77,10 @@ def negative_weight(model: onnx.ModelProto) -> None:
     model.graph.initializer[0].dims[:] = [-2, -2]
 
 
+def empty_constant(model: onnx.ModelProto) -> None:
+    set_attribute(node_of(model, "Constant"), "value", TensorProto(data_type=7, raw_data=b""))
+
+
 def no_heads(model: onnx.ModelProto) -> None:
     set_attribute(node_of(model, "Attention"), "kv_num_heads", 0)
 
@@ -116,6 +120,7 @@ def our_name(model: onnx.ModelProto) -> None:
         (short_weight, r"needs \d+ bytes and has \d+"),
         (empty_weight, r"needs 4398046511104 bytes and has 0"),
         (negative_weight, r"of shape \[-2, -2\]"),
+        (empty_constant, r"the value of Constant .* of shape \[\] needs 8 bytes and has 0"),
         (no_heads, "has kv_num_heads 0, which is no number of heads"),
         (two_places, "names 2 data files where one is needed"),
         (odd_offset, "entry 'offset' = 'b.bin' of external data, which means nothing"),
