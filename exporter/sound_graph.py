@@ -82,6 +82,17 @@ def _check_size(tensor: ir.TensorProtocol, what: str, file: Path) -> None:
         )
 
 
+def _check_value(tensor: ir.TensorProtocol, what: str, file: Path) -> None:
+    """Refuses the tensor of an attribute that has no type, or not the numbers of its shape."""
+    texts = tensor.string_data() if isinstance(tensor, ir.StringTensor) else ()
+    is_text = tensor.dtype == ir.DataType.STRING
+    if tensor.dtype == ir.DataType.UNDEFINED or (is_text and len(texts) != tensor.size):
+        raise ModelFileError(
+            f"{str(file)!r} is not a valid ONNX model: {what} has no value; copy or export it again"
+        )
+    _check_size(tensor, what, file)
+
+
 def _forget_sizes(value: ir.Value) -> None:
     """Takes stated sizes that no tensor has for unknown, as -1 often means.
 
@@ -121,7 +132,8 @@ def _check_attributes(node: ir.Node, operator: Operator, file: Path) -> None:
                 f"{describe(node)} has type {attribute.type.name}{right}; copy or export it again"
             )
         if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-            _check_size(attribute.as_tensor(), f"the {name} of {describe(node)}", file)
+            # Not as_tensor(), which asks a tensor without a type for its size.
+            _check_value(attribute.value, f"the {name} of {describe(node)}", file)
         heads = name in _HEADS and node.op_type.endswith("Attention")
         if heads and wanted == ir.AttributeType.INT and not 0 < attribute.as_int() <= _MOST_HEADS:
             raise ModelFileError(

@@ -81,6 +81,14 @@ def empty_constant(model: onnx.ModelProto) -> None:
     set_attribute(node_of(model, "Constant"), "value", TensorProto(data_type=7, raw_data=b""))
 
 
+def no_texts(model: onnx.ModelProto) -> None:
+    set_attribute(node_of(model, "Constant"), "value", TensorProto(data_type=8, dims=[3]))
+
+
+def untyped_tensor(model: onnx.ModelProto) -> None:
+    node_of(model, "MatMul").attribute.add(name="to", type=AttributeProto.TENSOR)
+
+
 def no_heads(model: onnx.ModelProto) -> None:
     set_attribute(node_of(model, "Attention"), "kv_num_heads", 0)
 
@@ -121,6 +129,8 @@ def our_name(model: onnx.ModelProto) -> None:
         (empty_weight, r"needs 4398046511104 bytes and has 0"),
         (negative_weight, r"of shape \[-2, -2\]"),
         (empty_constant, r"the value of Constant .* of shape \[\] needs 8 bytes and has 0"),
+        (no_texts, "the value of Constant .* has no value"),
+        (untyped_tensor, "the to of MatMul .* has no value"),
         (no_heads, "has kv_num_heads 0, which is no number of heads"),
         (two_places, "names 2 data files where one is needed"),
         (odd_offset, "entry 'offset' = 'b.bin' of external data, which means nothing"),
