@@ -11,33 +11,46 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minicache.runtime.batch import Batch, BatchToken
     from minicache.runtime.env import collect_env
-    from minicache.runtime.errors import MiniCacheError
+    from minicache.runtime.errors import BatchFullError, MiniCacheError
     from minicache.runtime.evaluate import EvaluationResult, evaluate_folder
-    from minicache.runtime.generation import GeneratedToken, GenerationStats
+    from minicache.runtime.generated_token import GeneratedToken, TokenLogprob
+    from minicache.runtime.generation import GenerationStats
     from minicache.runtime.manifest import Manifest
     from minicache.runtime.retention import RetentionStats
+    from minicache.runtime.rows import Rows
     from minicache.runtime.session import Session
 
 __all__ = [
+    "Batch",
+    "BatchFullError",
+    "BatchToken",
     "EvaluationResult",
     "GeneratedToken",
     "GenerationStats",
     "Manifest",
     "MiniCacheError",
     "RetentionStats",
+    "Rows",
     "Session",
+    "TokenLogprob",
     "collect_env",
     "evaluate_folder",
 ]
 _HOMES = {
+    "Batch": "batch",
+    "BatchFullError": "errors",
+    "BatchToken": "batch",
     "EvaluationResult": "evaluate",
-    "GeneratedToken": "generation",
+    "GeneratedToken": "generated_token",
     "GenerationStats": "generation",
     "Manifest": "manifest",
     "MiniCacheError": "errors",
     "RetentionStats": "retention",
+    "Rows": "rows",
     "Session": "session",
+    "TokenLogprob": "generated_token",
     "collect_env": "env",
     "evaluate_folder": "evaluate",
 }

@@ -23,6 +23,9 @@ from minicache.runtime.model import Model
 from minicache.runtime.open_engine import TARGET, open_engine
 from minicache.runtime.ort import CUDA, choose_providers, open_graph
 from minicache.runtime.retention import RetentionStats, retention_stats
+from minicache.runtime.rewind import RewindGuard
+from minicache.runtime.token_log import TokenLog
+from minicache.runtime.used_slots import used_elements
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,6 +65,8 @@ class OpenModel:
         self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
         self._model: Model | None = opened(self._cache)
         self._lengths = np.zeros(batch_size, np.int32)
+        self._rewind = RewindGuard(self.manifest, int(batch_size))
+        self._tokens = TokenLog(int(batch_size), self._cache.capacity)
         self._lock = threading.Lock()
         self._tokenizer: TextTokenizer | None = None
 
@@ -85,19 +90,24 @@ class OpenModel:
         return functools.partial(open_engine, self.folder, file)
 
     @property
-    def batch_size(self) -> int:
-        """Rows B."""
-        return self._cache.batch_size
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int32]:
-        """Tokens in the cache per row, int32 [B]; a copy."""
-        return self._lengths.copy()
-
-    @property
     def cache_bytes(self) -> int:
         """Bytes of the state buffers, as allocated."""
         return self._cache.nbytes
+
+    def row_bytes(self, tokens: int) -> int:
+        """Bytes of the state that a row of ``tokens`` tokens takes up.
+
+        The system commits memory in pages, so that a process may hold a little more.
+
+        Raises:
+            SessionError: no number from 0 to the capacity.
+        """
+        checks.number_below("tokens", tokens, self.capacity + 1)
+        return sum(
+            array.itemsize
+            * used_elements(self._cache.states[past], array.shape, tokens, self.manifest.window)
+            for past, array in self._cache.arrays.items()
+        )
 
     @property
     def has_tokenizer(self) -> bool:
@@ -123,7 +133,7 @@ class OpenModel:
         On a GPU they are a copy, as of this call.
         """
         with self._running() as model:
-            model.pull()
+            model.pull(slice(0, self._cache.batch_size))
             return self._cache.views()
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:
@@ -137,7 +147,7 @@ class OpenModel:
     def retention_stats(self) -> list[RetentionStats]:
         """Retained and merged tokens of each coded group, over all rows."""
         with self._running() as model:
-            model.pull()
+            model.pull(slice(0, self._cache.batch_size))
             return retention_stats(self.manifest, self._cache, self._lengths)
 
     def close(self) -> None:
@@ -145,7 +155,7 @@ class OpenModel:
         with self._running() as model:
             model.close()
             self._model = None
-            self._cache.arrays.clear()
+            self._cache.close()
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minicache.runtime.errors import CapacityError, PackageError, SessionError
-from minicache.runtime.generation import GeneratedToken
+from minicache.runtime.generated_token import GeneratedToken
 from minicache.runtime.session import Session
 from tests.runtime.conftest import OpenTiny
 from tests.runtime.tiny_model import VARIANTS, VOCABULARY
