@@ -11,37 +11,49 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minicache.runtime.batch import Batch, BatchToken
+    from minicache.runtime.batch import Batch
+    from minicache.runtime.batch_request import BatchToken
     from minicache.runtime.env import collect_env
-    from minicache.runtime.errors import BatchFullError, MiniCacheError
+    from minicache.runtime.errors import BatchFullError, MiniCacheError, StateFileError
     from minicache.runtime.evaluate import EvaluationResult, evaluate_folder
+    from minicache.runtime.generate_batch import Completion
     from minicache.runtime.generated_token import GeneratedToken, TokenLogprob
     from minicache.runtime.generation import GenerationStats
     from minicache.runtime.manifest import Manifest
     from minicache.runtime.retention import RetentionStats
+    from minicache.runtime.row_state import RowState
     from minicache.runtime.rows import Rows
     from minicache.runtime.session import Session
+    from minicache.runtime.verification import Verification
 
 __all__ = [
     "Batch",
     "BatchFullError",
     "BatchToken",
+    "Completion",
     "EvaluationResult",
     "GeneratedToken",
     "GenerationStats",
     "Manifest",
     "MiniCacheError",
     "RetentionStats",
+    "RowState",
     "Rows",
     "Session",
+    "StateFileError",
     "TokenLogprob",
+    "Verification",
     "collect_env",
     "evaluate_folder",
 ]
 _HOMES = {
+    "Verification": "verification",
+    "StateFileError": "errors",
+    "RowState": "row_state",
+    "Completion": "generate_batch",
     "Batch": "batch",
     "BatchFullError": "errors",
-    "BatchToken": "batch",
+    "BatchToken": "batch_request",
     "EvaluationResult": "evaluate",
     "GeneratedToken": "generated_token",
     "GenerationStats": "generation",

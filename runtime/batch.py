@@ -13,51 +13,26 @@ Use it as::
 from __future__ import annotations
 
 import math
+import os
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minicache.runtime import checks
+from minicache.runtime.batch_request import BatchRequest, BatchToken, prefix_state, take_up
 from minicache.runtime.continuation import Continuation
 from minicache.runtime.errors import BatchFullError, SessionError
 from minicache.runtime.generate_options import GenerateOptions, Prompt, continuation
 from minicache.runtime.generated_token import GeneratedToken
 from minicache.runtime.row_calls import PREFILL_CHUNK
+from minicache.runtime.row_state import RowState
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Unpack
 
     from minicache.runtime.session import Session
-
-
-class BatchToken(NamedTuple):
-    """A new token of one request.
-
-    Attributes:
-        request: its number.
-        token: the last one has a ``finish_reason``. Beside those of ``generate`` it may be
-            ``error``, with -1 for a token: the logits were not finite, where ``generate`` raises.
-    """
-
-    request: int
-    token: GeneratedToken
-
-
-@dataclass
-class _Request:
-    """Where a request is: its row holds ``read`` tokens of its text."""
-
-    row: int
-    text: Continuation
-    read: int = 0
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether its prompt is not read to the end."""
-        return self.read < self.text.prompt_tokens
 
 
 class Batch:
@@ -83,7 +58,7 @@ class Batch:
         longest = chunk if session.longest_call is None else session.longest_call
         self._session, self._chunk = session, min(int(chunk), longest)
         self._next = 0  # the number that the next request gets
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, BatchRequest] = {}
         self._free = list(range(session.batch_size))  # ascending
         self._decodes_next = False
         self._lock = threading.RLock()
@@ -111,12 +86,22 @@ class Batch:
         with self._lock:
             return sum(self._session.row_bytes(each.read) for each in self._requests.values())
 
-    def add(self, prompt: Prompt, max_new_tokens: int, **options: Unpack[GenerateOptions]) -> int:
+    def add(
+        self,
+        prompt: Prompt,
+        max_new_tokens: int,
+        *,
+        prefix: RowState | str | os.PathLike[str] | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> int:
         """Takes a free row for a request; nothing is computed before ``step``.
 
         Args:
             prompt: a text; token ids; or, with ``chat``, messages with ``role`` and ``content``.
             max_new_tokens: at most so many.
+            prefix: a beginning of the prompt that was computed before: what ``Session.snapshot``
+                gave, or the path of a file that ``Session.save`` wrote. Its tokens are not computed
+                again.
             options: see ``GenerateOptions``; the default is greedy.
 
         Returns:
@@ -124,20 +109,43 @@ class Batch:
 
         Raises:
             BatchFullError: no row is free; nothing else was looked at.
-            SessionError: an empty prompt, or an option out of range.
+            SessionError: an empty prompt, an option out of range, or a prompt that does not begin
+                with its prefix.
             CapacityError: the prompt does not fit into a row.
             PackageError: a tokenizer or chat template is needed and missing.
+            StateFileError: the prefix is damaged, or another model's.
         """
         with self._lock:
-            if not self._free:
-                raise BatchFullError(
-                    f"all {self._session.batch_size} rows are taken; step() until a request ends, "
-                    "remove() one, or open the session with a larger batch_size"
-                )
+            self._check_free()
             text = continuation(self._session, prompt, max_new_tokens, options)
+            return self.resume(text, prefix)
+
+    def resume(
+        self, text: Continuation, prefix: RowState | str | os.PathLike[str] | None = None
+    ) -> int:
+        """As ``add``, for a request that was checked before; see ``generate_options.continuation``.
+
+        Raises:
+            MiniCacheError: as ``add``.
+        """
+        with self._lock:
+            self._check_free()
+            state = None
+            if prefix is not None:
+                state = prefix_state(self._session, prefix, text.tokens)
             number, self._next = self._next, self._next + 1
-            self._requests[number] = _Request(self._free.pop(0), text)
+            self._requests[number] = request = BatchRequest(self._free.pop(0), text)
+            if state is not None:
+                rows = self._session.rows(request.row)
+                request.read = take_up(rows, state, text.prompt_tokens)
             return number
+
+    def _check_free(self) -> None:
+        if not self._free:
+            raise BatchFullError(
+                f"all {self._session.batch_size} rows are taken; step() until a request ends, "
+                "remove() one, or open the session with a larger batch_size"
+            )
 
     def step(self) -> list[BatchToken]:
         """Calls the model once.

@@ -17,13 +17,15 @@ from minicache.runtime import checks
 from minicache.runtime.binding import BoundModel
 from minicache.runtime.cache import Cache, round_capacity
 from minicache.runtime.device_binding import DeviceModel
-from minicache.runtime.errors import SessionError
+from minicache.runtime.errors import CapacityError, SessionError, StateFileError
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.model import Model
+from minicache.runtime.model_digest import model_digest
 from minicache.runtime.open_engine import TARGET, open_engine
 from minicache.runtime.ort import CUDA, choose_providers, open_graph
 from minicache.runtime.retention import RetentionStats, retention_stats
 from minicache.runtime.rewind import RewindGuard
+from minicache.runtime.row_state import RowState, check_row
 from minicache.runtime.token_log import TokenLog
 from minicache.runtime.used_slots import used_elements
 
@@ -108,6 +110,39 @@ class OpenModel:
             * used_elements(self._cache.states[past], array.shape, tokens, self.manifest.window)
             for past, array in self._cache.arrays.items()
         )
+
+    @functools.cached_property
+    def model_digest(self) -> str:
+        """What tells this export's caches from another's, in hex; reads some of the folder.
+
+        Raises:
+            PackageError: a file cannot be read.
+        """
+        return model_digest(self.folder, self.manifest)
+
+    def check_state(self, state: RowState) -> dict[str, npt.NDArray[Any]]:
+        """Checks that a row of this session can take a state; returns its tensors as they go there.
+
+        Raises:
+            StateFileError: it is another model's, or does not fit.
+            CapacityError: it holds more tokens than a row does.
+        """
+        if state.model != self.model_digest:
+            raise StateFileError(
+                f"the state was computed by another model or plan than {str(self.folder)!r} "
+                f"({state.model[:12]!r}, here {self.model_digest[:12]!r}); save it again with it"
+            )
+        if state.length > self.capacity:
+            raise CapacityError(
+                f"the state holds {state.length} tokens, a row of this session {self.capacity}; "
+                "open it with a larger max_sequence_length"
+            )
+        if (
+            state.token_ids is not None
+            and not ((state.token_ids >= 0) & (state.token_ids < self.manifest.vocab_size)).all()
+        ):
+            raise StateFileError("the state names tokens that the model lacks; save it again")
+        return check_row(self._cache, state, self.manifest.window)
 
     @property
     def has_tokenizer(self) -> bool:

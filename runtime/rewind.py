@@ -18,12 +18,15 @@ class RewindGuard:
     Args:
         manifest: of the exported folder.
         batch_size: rows B.
+
+    Attributes:
+        slack: tokens X; None: every token keeps its own slot, there is no bound.
     """
 
     def __init__(self, manifest: Manifest, batch_size: int) -> None:
         exact = [state for state in manifest.state if state.name.startswith("exact_")]
         ringless = all(CAPACITY in state.shape for state in exact)
-        self._slack: int | None = None if ringless else manifest.rewind_slack
+        self.slack: int | None = None if ringless else manifest.rewind_slack
         self._furthest = np.zeros(batch_size, np.int32)
 
     def advance(self, rows: slice, lengths: npt.NDArray[np.int32]) -> None:
@@ -38,11 +41,22 @@ class RewindGuard:
         """Tokens up to which a row was written, dropped ones included."""
         return int(self._furthest[row])
 
-    def floors(self, rows: slice) -> npt.NDArray[np.int32]:
-        """Lengths [n] below which rows cannot go back exactly, except to nothing."""
-        if self._slack is None:
+    def replace(self, row: int, furthest: int) -> None:
+        """Notes that a row was replaced by one that has been ``furthest`` long."""
+        self._furthest[row] = furthest
+
+    def beyond(
+        self, rows: slice, lengths: npt.NDArray[np.int32], drop: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Which rows [n] cannot drop ``drop`` [n] tokens of ``lengths`` [n] exactly."""
+        left = lengths - drop
+        # Going back to nothing reads nothing: always exact.
+        return np.asarray((left > 0) & (left < self._floors(rows)) & (drop > 0))
+
+    def _floors(self, rows: slice) -> npt.NDArray[np.int32]:
+        if self.slack is None:
             return np.zeros_like(self._furthest[rows])
-        floors: npt.NDArray[np.int32] = np.maximum(self._furthest[rows] - self._slack, 0)
+        floors: npt.NDArray[np.int32] = np.maximum(self._furthest[rows] - self.slack, 0)
         return floors
 
     def take_back(
@@ -53,17 +67,15 @@ class RewindGuard:
         Raises:
             SessionError: beyond the slack.
         """
-        floors = self.floors(rows)
         left: npt.NDArray[np.int32] = (lengths - drop).astype(np.int32)
-        # Going back to nothing reads nothing: always exact.
-        beyond = (left > 0) & (left < floors) & (drop > 0)
+        beyond = self.beyond(rows, lengths, drop)
         if beyond.any():
             row = int(np.argmax(beyond))
-            most = max(int(lengths[row] - floors[row]), 0)
+            most = max(int(lengths[row] - self._floors(rows)[row]), 0)
             raise SessionError(
                 f"cannot take back {drop[row]} tokens of row {rows.start + row} exactly: it has "
                 f"been {self.furthest(rows.start + row)} long and holds {lengths[row]}, and the "
-                f"export's rewind slack is {self._slack}; take back at most {most}, give "
+                f"export's rewind slack is {self.slack}; take back at most {most}, give "
                 "refill=True to read the rest again, or reset()"
             )
         self._furthest[rows][left == 0] = 0

@@ -6,21 +6,17 @@ Letters: B rows of the call, S new tokens, K positions with logits, V vocabulary
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from minicache.runtime import checks, generation, prefill, rewind
+from minicache.runtime import checks, prefill, rewind
 from minicache.runtime.errors import SessionError
-from minicache.runtime.generate_options import GenerateOptions, Prompt
-from minicache.runtime.generated_token import GeneratedToken
 from minicache.runtime.row_run import run_rows
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from minicache.runtime.session import Session
 
 Logits = Literal["all", "last"]
@@ -151,21 +147,6 @@ class RowCalls(ABC):
         longest = chunk if session.longest_call is None else session.longest_call
         return prefill.prefill(self, ids, new, min(chunk, longest), progress)
 
-    def generate(
-        self, prompt: Prompt, max_new_tokens: int, **options: Unpack[GenerateOptions]
-    ) -> Iterator[GeneratedToken]:
-        """Resets the row, reads the prompt and yields new tokens as they come.
-
-        Args:
-            prompt: a text; token ids; or, with ``chat``, messages with ``role`` and ``content``.
-            max_new_tokens: at most so many.
-            options: see ``GenerateOptions``; the default is greedy.
-
-        Raises:
-            MiniCacheError: as ``minicache.runtime.generation.generate``.
-        """
-        return generation.generate(self, prompt, max_new_tokens, options)
-
     def reset(self, *, release: bool = False) -> None:
         """Empties the rows.
 
@@ -182,7 +163,7 @@ class RowCalls(ABC):
             session._rewind.clear(rows)
             session._tokens.clear(rows)
 
-    def rewind(self, count: npt.ArrayLike) -> None:
+    def rewind(self, count: npt.ArrayLike, *, refill: bool = False) -> None:
         """Takes back the last tokens, as if they had never been given.
 
         Exact within the export's rewind slack, counted from the longest the row has been; and
@@ -192,12 +173,35 @@ class RowCalls(ABC):
 
         Args:
             count: tokens to drop, one number or one per row [B].
+            refill: read what is left of rows that go further back again, as ``prefill`` does: as
+                exact, at the price of computing it once more.
 
         Raises:
-            SessionError: more than the row holds, or further back than the slack; nothing changed.
+            SessionError: more than the row holds; or further back than the slack, without
+                ``refill`` or where the row's tokens are not known. Nothing has changed.
         """
         session, rows = self.session, self._rows
+        again: dict[int, npt.NDArray[np.int32]] = {}
         with session._running():
             lengths = session._lengths[rows]
             drop = rewind.dropped(rows, lengths, count)
+            if refill:
+                beyond = session._rewind.beyond(rows, lengths, drop)
+                for place in np.flatnonzero(beyond).tolist():
+                    again[place] = self._known_tokens(place, int(lengths[place] - drop[place]))
+                    drop[place] = 0
             session._lengths[rows] = session._rewind.take_back(rows, lengths, drop)
+        for place, ids in again.items():
+            row = session.rows(rows.start + place)
+            row.reset()
+            row.prefill(ids)
+
+    def _known_tokens(self, place: int, length: int) -> npt.NDArray[np.int32]:
+        row = self._rows.start + place
+        ids = self.session._tokens.read(row, length)
+        if ids is None:
+            raise SessionError(
+                f"row {row} cannot be read again: its tokens are not known, as it was filled from "
+                "elsewhere; reset() and prefill() it"
+            )
+        return ids

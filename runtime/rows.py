@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minicache.runtime.row_calls import RowCalls
+from minicache.runtime.state_calls import StateCalls
+from minicache.runtime.text_calls import TextCalls
 
 if TYPE_CHECKING:
     from minicache.runtime.session import Session
 
 
-class Rows(RowCalls):
+class Rows(TextCalls, StateCalls):
     """Contiguous rows of a session, as ``Session.rows`` gives them.
 
     They share the session's model and cache; a call computes these rows and no others. Arrays have

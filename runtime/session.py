@@ -9,7 +9,7 @@ Use it as::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,19 +17,24 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime import checks
+from minicache.runtime.generate_batch import Completion, generate_batch
+from minicache.runtime.generate_options import GenerateOptions, Prompt
+from minicache.runtime.generated_token import GeneratedToken
 from minicache.runtime.open_model import OpenModel
-from minicache.runtime.row_calls import PREFILL_CHUNK, RowCalls
+from minicache.runtime.row_calls import PREFILL_CHUNK
 from minicache.runtime.rows import Rows
+from minicache.runtime.state_calls import StateCalls
+from minicache.runtime.text_calls import TextCalls
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from minicache.runtime.generation import GenerationStats
 
 __all__ = ["PREFILL_CHUNK", "Session"]
 
 
-class Session(OpenModel, RowCalls):
+class Session(OpenModel, TextCalls, StateCalls):
     """Runs an exported folder; the cache is allocated once and updated in place.
 
     A session is for one thread at a time; sessions are independent of each other.
@@ -94,6 +99,33 @@ class Session(OpenModel, RowCalls):
         return Rows(
             self, start, 1 + checks.number_below("end - 1", end - 1, self.batch_size, start)
         )
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        max_new_tokens: int,
+        *,
+        on_token: Callable[[int, GeneratedToken], None] | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> list[Completion]:
+        """Resets the session and continues a list of prompts of any lengths.
+
+        As many run side by side as there are rows; when one ends, the next one takes its row.
+
+        Args:
+            prompts: texts; token ids; or, with ``chat``, messages with ``role`` and ``content``.
+            max_new_tokens: at most so many after each prompt.
+            on_token: called with a prompt's place in the list and its new token, as they come.
+            options: see ``GenerateOptions``; with a ``seed``, each prompt's random numbers begin
+                from it.
+
+        Returns:
+            What came after each prompt, in the order of the prompts.
+
+        Raises:
+            MiniCacheError: as ``minicache.runtime.generate_batch.generate_batch``.
+        """
+        return generate_batch(self, prompts, max_new_tokens, on_token, options)
 
     def _restart(self, lengths: npt.NDArray[np.int32]) -> None:
         """Takes over a cache that somebody else filled with ``lengths`` [B] tokens."""

@@ -49,9 +49,9 @@ def ids(tokens: list[GeneratedToken]) -> list[int]:
 def test_a_batch_of_one_is_generate(open_tiny: OpenTiny, variant: str) -> None:
     session, prompt = open_tiny(variant), text(1, 40)[0]
     options: dict[str, Any] = {"temperature": 1.0, "seed": 3, "logprobs": 2}
-    expected = list(session.generate(prompt, 30, **options))
+    expected = list(session.generate(prompt, 12, **options))
     batch = Batch(session)
-    assert batch.add(prompt, 30, **options) == 0
+    assert batch.add(prompt, 12, **options) == 0
     assert drive(batch)[0] == expected
 
 
@@ -59,7 +59,7 @@ def test_a_batch_of_one_is_generate(open_tiny: OpenTiny, variant: str) -> None:
 def test_ragged_rows_give_what_single_runs_give(open_tiny: OpenTiny, variant: str) -> None:
     one, many = open_tiny(variant), open_tiny(variant, batch_size=4)
     lengths = [1, 16, 17, 50, 33, 5]
-    counts = [20, 3, 40, 12, 1, 25]
+    counts = [10, 3, 18, 6, 1, 12]
     prompts = [text(1, n, seed=n)[0] for n in lengths]
     expected = [ids(alone(one, p, n)) for p, n in zip(prompts, counts, strict=True)]
     batch, waiting, given = Batch(many, chunk=CHUNK), list(range(len(prompts))), {}
