@@ -62,6 +62,7 @@ class Cache:
     """State buffers by graph input name; the kernels read and write them in place.
 
     Attributes:
+        manifest: of the exported folder.
         batch_size: rows B.
         capacity: tokens C per row, a multiple of 16.
         states: what the manifest says about each buffer, by graph input name.
@@ -69,6 +70,7 @@ class Cache:
     """
 
     def __init__(self, manifest: Manifest, batch_size: int, capacity: int) -> None:
+        self.manifest = manifest
         self.batch_size = batch_size
         self.capacity = capacity
         self.states = {state.past: state for state in manifest.state}

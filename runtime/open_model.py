@@ -19,6 +19,7 @@ from minicache.runtime.cache import Cache, round_capacity
 from minicache.runtime.device_binding import DeviceModel
 from minicache.runtime.errors import CapacityError, SessionError, StateFileError
 from minicache.runtime.manifest import Manifest
+from minicache.runtime.memory_guard import available_bytes, check_room
 from minicache.runtime.model import Model
 from minicache.runtime.model_digest import model_digest
 from minicache.runtime.open_engine import TARGET, open_engine
@@ -59,9 +60,11 @@ class OpenModel:
         self.folder = Path(folder)
         self.manifest = Manifest.load(self.folder)
         self.longest_call: int | None = None
-        runs_engine = self.manifest.target == TARGET
-        opened = self._engine(providers) if runs_engine else self._graph(threads, providers)
+        self._on_device = self.manifest.target == TARGET
+        opened = self._engine(providers) if self._on_device else self._graph(threads, providers)
         limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
+        room = None if self._on_device else available_bytes()
+        check_room(self.manifest, int(batch_size), round_capacity(limit), room)
         self._cache = Cache(self.manifest, int(batch_size), round_capacity(limit))
         # The buffers may hold a few tokens more than the model's position tables reach.
         self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
@@ -77,7 +80,7 @@ class OpenModel:
     ) -> Callable[[Cache], Model]:
         path = checks.package(self.folder, self.manifest)
         chosen = choose_providers(self.manifest.target, providers)
-        on_device = CUDA in chosen
+        on_device = self._on_device = CUDA in chosen
         kernels = checks.kernel_pack(self.folder) if on_device else None
 
         def opened(cache: Cache) -> Model:

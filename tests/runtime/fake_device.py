@@ -71,6 +71,7 @@ class DeviceGraph(ReferenceGraph):
 
     Attributes:
         recordings: of each run, which recording it was; -1: none.
+        shapes: of each run, rows and tokens.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class DeviceGraph(ReferenceGraph):
         super().__init__(path, threads, providers)
         assert providers[0] == CUDA and kernels is not None
         self.recordings: list[str] = []
+        self.shapes: list[tuple[int, ...]] = []
         self.bindings = 0
 
     def get_providers(self) -> list[str]:
@@ -98,6 +100,7 @@ class DeviceGraph(ReferenceGraph):
     def run_with_iobinding(self, binding: ReferenceBinding, options: Any = None) -> None:
         for value in (*binding.inputs.values(), *binding.outputs.values()):
             assert isinstance(value, DeviceValue)
+        self.shapes.append(binding.inputs["input_ids"].numpy().shape)
         self.recordings.append(options.get_run_config_entry("gpu_graph_id"))
         super().run_with_iobinding(binding)
 
