@@ -72,6 +72,28 @@ class Sampler:
         Raises:
             SessionError: the logits are not finite anywhere, which no sampling can mend.
         """
+        tokens, probability = self.distribution(logits, seen)
+        if len(tokens) == 1:
+            return int(tokens[0])
+        draw = self._random.random() * probability.sum()
+        place = int(np.searchsorted(np.cumsum(probability), draw, side="right"))
+        return int(tokens[min(place, len(tokens) - 1)])
+
+    def distribution(
+        self, logits: npt.NDArray[np.float32], seen: Sequence[int] = ()
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+        """Returns the tokens that may come next, and how likely each is; nothing is drawn.
+
+        Args:
+            logits: as ``choose``.
+            seen: likewise.
+
+        Returns:
+            Tokens, the most likely first, and their probabilities up to a common factor.
+
+        Raises:
+            SessionError: as ``choose``.
+        """
         options = self._options
         if np.isnan(logits).any() or not np.isfinite(logits.max()):
             raise SessionError(
@@ -84,7 +106,7 @@ class Sampler:
             old, penalty = scores[index], options.repetition_penalty
             scores[index] = np.where(old > 0, old / penalty, old * penalty)
         if options.temperature == 0.0:
-            return int(np.argmax(scores))
+            return np.array([np.argmax(scores)]), np.ones(1)
         # Shifted first: a tiny temperature must not turn the best score into an infinity.
         scores = (scores - scores.max()) / options.temperature
         tokens = top_k_tokens(scores, options.top_k)
@@ -92,10 +114,7 @@ class Sampler:
         probability /= probability.sum()
         kept = top_p_count(probability, options.top_p)
         kept = min(kept, min_p_count(probability, options.min_p))
-        tokens, probability = tokens[:kept], probability[:kept]
-        draw = self._random.random() * probability.sum()
-        place = int(np.searchsorted(np.cumsum(probability), draw, side="right"))
-        return int(tokens[min(place, len(tokens) - 1)])
+        return tokens[:kept], probability[:kept]
 
 
 def top_k_tokens(scores: npt.NDArray[np.float64], top_k: int) -> npt.NDArray[np.intp]:
