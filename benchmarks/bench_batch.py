@@ -15,7 +15,7 @@ import argparse
 import json
 import multiprocessing
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def context_table(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     return results
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Prints the tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__ and __doc__.splitlines()[0])
     parser.add_argument("--exact", type=Path, required=True, help="export in exact mode")
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--whole-prompt", action="store_true", help="compute all of the prompt")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     tables = {"speed": speed_table, "streams": streams_table, "context": context_table}
     results = {name: tables[name](arguments) for name in arguments.tables}
     if arguments.json:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,7 +104,7 @@ def check(folder: Path, arguments: argparse.Namespace) -> bool:
     return fine
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Exits with 1 if a row parts where its single run was sure."""
     parser = argparse.ArgumentParser(description=__doc__ and __doc__.splitlines()[0])
     parser.add_argument("folders", type=Path, nargs="+", metavar="OUT")
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("--chunk", type=int, default=128)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--text", type=Path, help="UTF-8; None: the text that ships with us")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     results = [check(folder, arguments) for folder in arguments.folders]
     sys.exit(not all(results))
 

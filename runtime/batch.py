@@ -212,12 +212,11 @@ class Batch:
         for request in requests:
             ids[request.row - first], new[request.row - first] = request.text.tokens[-1], 1
         logits = rows.forward(ids, new, logits="last", out=self._room(rows.batch_size))
-        for request in requests:
-            request.read += 1
-        return [
-            self._take(number, logits[request.row - first, 0])
-            for number, request in zip(numbers, requests, strict=True)
-        ]
+        tokens = []
+        for number, request in zip(numbers, requests, strict=True):
+            request.read += 1  # one by one: an interrupt leaves no token that is counted and lost
+            tokens.append(self._take(number, logits[request.row - first, 0]))
+        return tokens
 
     def _room(self, rows: int) -> npt.NDArray[np.float32]:
         """Where the logits of a decode step go: the same memory every time."""

@@ -56,6 +56,7 @@ class OpenModel:
         max_sequence_length: int | None,
         threads: int | None,
         providers: Sequence[str] | None,
+        overcommit: bool,
     ) -> None:
         self.folder = Path(folder)
         self.manifest = Manifest.load(self.folder)
@@ -63,7 +64,7 @@ class OpenModel:
         self._on_device = self.manifest.target == TARGET
         opened = self._engine(providers) if self._on_device else self._graph(threads, providers)
         limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
-        room = None if self._on_device else available_bytes()
+        room = None if self._on_device or overcommit else available_bytes()
         check_room(self.manifest, int(batch_size), round_capacity(limit), room)
         self._cache = Cache(self.manifest, int(batch_size), round_capacity(limit))
         # The buffers may hold a few tokens more than the model's position tables reach.

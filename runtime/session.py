@@ -46,6 +46,9 @@ class Session(OpenModel, TextCalls, StateCalls):
             committed by the system as rows grow into it.
         threads: CPU threads inside one operator; None: ONNX Runtime's choice. TensorRT uses none.
         providers: ONNX Runtime's execution providers; None: those of the export's target.
+        overcommit: open the session even if not all rows can be full at once, as the caller sees
+            to it that they are not (``row_bytes``). Only on the CPU, where memory is committed
+            by need.
 
     Attributes:
         last_stats: counts and speeds of the last ``generate``.
@@ -64,6 +67,7 @@ class Session(OpenModel, TextCalls, StateCalls):
         max_sequence_length: int | None = None,
         threads: int | None = None,
         providers: Sequence[str] | None = None,
+        overcommit: bool = False,
     ) -> None:
         super().__init__(
             folder,
@@ -71,6 +75,7 @@ class Session(OpenModel, TextCalls, StateCalls):
             max_sequence_length=max_sequence_length,
             threads=threads,
             providers=providers,
+            overcommit=overcommit,
         )
         self.last_stats: GenerationStats | None = None
 

@@ -28,6 +28,7 @@ def test_the_largest_context_is_named_and_fits(
     assert open_tiny(variant, batch_size=3, max_sequence_length=most).cache_bytes <= room
     with pytest.raises(SessionError, match="does not fit into memory"):
         open_tiny(variant, batch_size=3, max_sequence_length=most + 1)
+    assert open_tiny(variant, batch_size=3, overcommit=True).cache_bytes == needed
     monkeypatch.setattr(open_model, "available_bytes", lambda: 10)
     with pytest.raises(SessionError, match="not even one of 16 tokens fits"):
         open_tiny(variant)
