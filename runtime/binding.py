@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,16 @@ import numpy.typing as npt
 from minicache.runtime.cache import Cache
 from minicache.runtime.ort import load_onnxruntime
 from minicache.runtime.ort_model import OrtModel
+from minicache.runtime.row_binding import RowBinding
+
+_KEPT_BINDINGS = 32  # each row on its own, and the ranges that decode, of a few dozen rows
 
 
 class BoundModel(OrtModel):
     """Runs a graph; the kernels update the cache's buffers in place.
+
+    The state is batch-major: contiguous rows of it are contiguous memory, and a call on some of the
+    rows is a call on that memory.
 
     Args:
         graph: an ``onnxruntime.InferenceSession``.
@@ -28,62 +35,70 @@ class BoundModel(OrtModel):
     def __init__(self, graph: Any, cache: Cache, path: Path) -> None:
         super().__init__(graph, cache, path)
         self._values_of = load_onnxruntime().OrtValue
-        # Another provider may take its copy of an input when the input is bound, not when it runs.
-        self._reads_host = graph.get_providers() == ["CPUExecutionProvider"]
-        self._binding = graph.io_binding()
-        self._values = {past: self._state_value(past) for past in cache.arrays}
-        for past, value in self._values.items():
-            self._binding.bind_ortvalue_input(past, value)
-            self._binding.bind_ortvalue_output(cache.states[past].present, value)
-        # What the last call was bound to: ONNX Runtime keeps pointers, Python must keep the memory.
-        self._control: dict[str, tuple[npt.NDArray[Any], Any]] = {}
-        self._output: tuple[npt.NDArray[Any], Any] | None = None
+        self._bindings: OrderedDict[tuple[int, int], RowBinding] = OrderedDict()
+        self._last = self._rows(0, cache.batch_size)
         self._scratch = np.empty(0, self._logits_dtype)
 
-    def _state_value(self, past: str) -> Any:
-        array, kind = self._cache.arrays[past], self.element_type(past)
+    def _rows(self, first: int, end: int) -> RowBinding:
+        """The binding of rows [first, end); the ones used longest ago are made anew."""
+        known = self._bindings.get((first, end))
+        if known is None:
+            if len(self._bindings) >= _KEPT_BINDINGS:
+                self._bindings.popitem(last=False)
+            cache = self._cache
+            values = {
+                past: self._state_value(past, array[first:end])
+                for past, array in cache.arrays.items()
+            }
+            presents = {past: state.present for past, state in cache.states.items()}
+            value_of = self._values_of.ortvalue_from_numpy
+            known = self._bindings[first, end] = RowBinding(self._graph, values, presents, value_of)
+        self._bindings.move_to_end((first, end))
+        return known
+
+    def _state_value(self, past: str, array: npt.NDArray[Any]) -> Any:
+        kind = self.element_type(past)
         if isinstance(kind, int):
             return self._values_of.ortvalue_from_numpy_with_onnx_type(array, kind)
         return self._values_of.ortvalue_from_numpy(array)
 
-    def push(self) -> None:
+    def needs_all_rows(self, tokens: int) -> bool:
+        """Never: any rows can be bound; see ``Model``."""
+        return False
+
+    def push(self, rows: slice, *, whole: bool = False) -> None:
         """Nothing: the kernels read the cache's arrays themselves."""
 
-    def pull(self) -> None:
+    def pull(self, rows: slice) -> None:
         """Nothing, likewise."""
+
+    def release(self, rows: slice) -> None:
+        """Gives the rows' memory back to the system."""
+        self._cache.release(rows)
 
     def run(
         self,
         control: dict[str, npt.NDArray[Any]],
         logits: npt.NDArray[np.float32] | None,
         shape: tuple[int, ...],
+        first: int = 0,
     ) -> None:
         """Runs the graph once; see ``Model``."""
+        self._last = rows = self._rows(first, first + shape[0])
         for name, array in control.items():
-            self._bind_control(name, array)
+            rows.bind_control(name, array)
         # fp32 logits go straight into the caller's array, others through a scratch.
         target: npt.NDArray[Any] | None = logits
         if target is None or target.dtype != self._logits_dtype:
             if self._scratch.shape != shape:
                 self._scratch = np.empty(shape, self._logits_dtype)
             target = self._scratch
-        if self._output is None or self._output[0] is not target:
-            self._output = (target, self._values_of.ortvalue_from_numpy(target))
-            self._binding.bind_ortvalue_output("logits", self._output[1])
-        self.run_bound(self._binding)
+        rows.bind_logits(target)
+        self.run_bound(rows.binding)
         if logits is not None and target is not logits:
             logits[...] = target
 
-    def _bind_control(self, name: str, array: npt.NDArray[Any]) -> None:
-        known = self._control.get(name)
-        if self._reads_host and known is not None and known[0].shape == array.shape:
-            known[0][...] = array  # bound already: ONNX Runtime reads this memory
-            return
-        kept = array.copy()
-        value = self._values_of.ortvalue_from_numpy(kept)
-        self._control[name] = (kept, value)
-        self._binding.bind_ortvalue_input(name, value)
-
     def state_pointers(self) -> dict[str, tuple[int, int]]:
-        """Addresses of each state's buffer and of its output in the last run; equal in place."""
-        return self.pointers(self._values, self._binding)
+        """Addresses of the state in the last run, and of its output; equal in place."""
+        addresses = {past: value.data_ptr() for past, value in self._last.values.items()}
+        return self.pointers(addresses, self._last.binding)

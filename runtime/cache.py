@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from minicache.exporter.schemas import CAPACITY_MULTIPLE
 from minicache.runtime.errors import PackageError, SessionError
+from minicache.runtime.lazy_zeros import LazyZeros
 from minicache.runtime.manifest import BATCH, CAPACITY, Manifest, StateTensor
-
-ALIGNMENT = 64  # bytes: one cache line, and the widest vector load of the kernels
 
 # NumPy has no bfloat16 of its own; the buffers hold its bits.
 STORAGE = {"bfloat16": "uint16"}
@@ -60,22 +58,11 @@ def resolve_shape(
     return tuple(shape)
 
 
-def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Returns zeros whose first byte lies on an ``ALIGNMENT`` boundary.
-
-    The pages come from calloc: the system commits one when a token is first written to it.
-    """
-    kind = np.dtype(dtype)
-    size = math.prod(shape) * kind.itemsize
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(kind).reshape(shape)
-
-
 class Cache:
     """State buffers by graph input name; the kernels read and write them in place.
 
     Attributes:
+        manifest: of the exported folder.
         batch_size: rows B.
         capacity: tokens C per row, a multiple of 16.
         states: what the manifest says about each buffer, by graph input name.
@@ -83,39 +70,58 @@ class Cache:
     """
 
     def __init__(self, manifest: Manifest, batch_size: int, capacity: int) -> None:
+        self.manifest = manifest
         self.batch_size = batch_size
         self.capacity = capacity
         self.states = {state.past: state for state in manifest.state}
         self.arrays: dict[str, npt.NDArray[Any]] = {}
+        self._buffers: dict[str, LazyZeros] = {}
         for state in manifest.state:
             shape = resolve_shape(state, manifest, batch_size, capacity)
-            self.arrays[state.past] = self._allocate(state, shape)
-        self.clear()
+            self._buffers[state.past] = self._allocate(state, shape)
+            self.arrays[state.past] = self._buffers[state.past].array
+        self.clear(slice(0, batch_size))
 
-    def _allocate(self, state: StateTensor, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    def _allocate(self, state: StateTensor, shape: tuple[int, ...]) -> LazyZeros:
         try:
-            return aligned_zeros(shape, STORAGE.get(state.dtype, state.dtype))
+            return LazyZeros(shape, STORAGE.get(state.dtype, state.dtype))
         except TypeError as error:
             raise PackageError(
                 f"the manifest gives {state.past!r} the type {state.dtype!r}, which this version "
                 f"does not know ({error}); export again"
             ) from error
-        except (MemoryError, ValueError) as error:  # ValueError: beyond any address
+        except (
+            MemoryError,
+            ValueError,
+            OverflowError,
+            OSError,
+        ) as error:  # beyond any address, too
             raise SessionError(
                 f"the cache of {self.batch_size} row(s) x {self.capacity} tokens does not fit into "
                 f"memory (refused at {state.past!r}, shape {list(shape)}); "
                 "give a smaller max_sequence_length or batch_size"
             ) from error
 
-    def clear(self) -> None:
-        """Empties the cache.
+    def clear(self, rows: slice) -> None:
+        """Empties rows.
 
         Codes and exact slots need no wiping: every slot is written again before a token of the new
         text is read from it. Only what remembers tokens by position is set back.
         """
         for past, state in self.states.items():
             if state.name == "retained_position":
-                self.arrays[past][...] = -1
+                self.arrays[past][rows] = -1
+
+    def release(self, rows: slice) -> None:
+        """Empties rows and gives their memory back to the system."""
+        for buffer in self._buffers.values():
+            buffer.release(rows)
+        self.clear(rows)
+
+    def close(self) -> None:
+        """Lets go of the buffers; they are freed with the last view of them."""
+        self.arrays.clear()
+        self._buffers.clear()
 
     @property
     def nbytes(self) -> int:

@@ -113,6 +113,19 @@ def whole_number(name: str, value: Any) -> None:
         raise SessionError(f"{name} is {value!r}; give a whole number of at least 1")
 
 
+def number_below(name: str, value: Any, end: int, least: int = 0) -> int:
+    """Checks a number, NumPy's integers included; returns it.
+
+    Raises:
+        SessionError: not an integer from ``least`` on below ``end``.
+    """
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not least <= value < end:
+        possible = f"{least}..{end - 1}" if end > least else "none yet"
+        raise SessionError(f"{name} is {value!r}; possible here: {possible}")
+    return int(value)
+
+
 def session_size(
     manifest: Manifest, batch_size: int, max_sequence_length: int | None, threads: int | None
 ) -> int:
@@ -209,11 +222,14 @@ def output_array(out: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
 
 def capacity(
     lengths: npt.NDArray[np.int32],
-    new: npt.NDArray[np.int32],
+    new: npt.NDArray[np.integer],
     limit: int,
     manifest: Manifest,
+    first: int = 0,
 ) -> None:
     """Checks that ``new`` [B] more tokens fit beside ``lengths`` [B] into ``limit`` per row.
+
+    ``first`` is the number of the first row, for messages.
 
     Raises:
         CapacityError: a row would hold more.
@@ -226,6 +242,6 @@ def capacity(
     if limit >= most:
         larger = "export the model for more, if it was made for more"
     raise CapacityError(
-        f"row {row} holds {lengths[row]} tokens and {new[row]} more do not fit into its capacity "
-        f"of {limit}; give fewer tokens, reset(), or {larger}"
+        f"row {first + row} holds {lengths[row]} tokens and {new[row]} more do not fit into its "
+        f"capacity of {limit}; give fewer tokens, reset(), or {larger}"
     )

@@ -78,6 +78,10 @@ class CudaDevice:
         """Makes the context this thread's; every thread that comes to the device does so first."""
         self._call("cuCtxSetCurrent", self._context)
 
+    def free_bytes(self) -> int:
+        """Bytes of the device's memory that nobody has."""
+        return int(self._call("cuMemGetInfo"))
+
     def allocate(self, size: int) -> int:
         """Returns the address of ``size`` bytes, holding anything.
 

@@ -28,6 +28,7 @@ class _Call:
     """The binding of one shape of call, and what it keeps alive."""
 
     binding: Any
+    first: int
     inputs: dict[str, Any]
     logits: Any
     options: Any
@@ -57,9 +58,10 @@ class DeviceModel(OrtModel):
             past: self._on_device(array.shape, self.element_type(past))
             for past, array in cache.arrays.items()
         }
-        self.push()
+        self.push(slice(0, cache.batch_size))
         self._decode: dict[tuple[int, ...], _Call] = {}
         self._other: dict[tuple[int, ...], _Call] = {}  # the last shape: prefill repeats one
+        self._last: _Call | None = None
 
     def _on_device(self, shape: tuple[int, ...], kind: Any) -> Any:
         try:
@@ -68,59 +70,91 @@ class DeviceModel(OrtModel):
         except Exception as error:  # ONNX Runtime raises several unrelated classes
             raise no_room(shape, first_line(error)) from error
 
-    def push(self) -> None:
-        """Brings to the device what an empty cache must hold; the rest is written before read."""
-        for past, value in self._states.items():
-            if self._cache.states[past].name == "retained_position":
-                value.update_inplace(self._cache.arrays[past])
+    def needs_all_rows(self, tokens: int) -> bool:
+        """Whether the call is one that is recorded: at fixed addresses; see ``Model``."""
+        return self._records and tokens == 1
 
-    def pull(self) -> None:
-        """Copies the state to the cache's arrays, for inspection."""
+    def push(self, rows: slice, *, whole: bool = False) -> None:
+        """Brings rows of the cache's arrays to the device; see ``Model``."""
+        for past, value in self._states.items():
+            if whole or self._cache.states[past].name == "retained_position":
+                # A value is written as a whole, and what the host has of other rows is old.
+                array, given = self._cache.arrays[past], self._cache.arrays[past][rows].copy()
+                if given.shape != array.shape:
+                    array[...] = value.numpy().view(array.dtype)
+                    array[rows] = given
+                value.update_inplace(array)
+
+    def pull(self, rows: slice) -> None:
+        """Copies rows of the state to the cache's arrays."""
         for past, value in self._states.items():
             array = self._cache.arrays[past]
-            array[...] = value.numpy().view(array.dtype)
+            array[rows] = value.numpy().view(array.dtype)[rows]
+
+    def release(self, rows: slice) -> None:
+        """Nothing: the device keeps the memory for the next text."""
 
     def run(
         self,
         control: dict[str, npt.NDArray[Any]],
         logits: npt.NDArray[np.float32] | None,
         shape: tuple[int, ...],
+        first: int = 0,
     ) -> None:
         """Runs the graph once; see ``Model``."""
-        call = self._call_of(control, shape)
+        self._last = call = self._call_of(control, shape, first)
         for name, array in control.items():
             call.inputs[name].update_inplace(np.ascontiguousarray(array))
         self.run_bound(call.binding, call.options)
         if logits is not None:
             logits[...] = call.logits.numpy()
 
-    def _call_of(self, control: dict[str, npt.NDArray[Any]], shape: tuple[int, ...]) -> _Call:
+    def _call_of(
+        self, control: dict[str, npt.NDArray[Any]], shape: tuple[int, ...], first: int
+    ) -> _Call:
         tokens = control["input_ids"].shape
-        key, known = (*tokens, *shape), self._decode if tokens[1] == 1 else self._other
+        key, known = (first, *tokens, *shape), self._decode if tokens[1] == 1 else self._other
         if key not in known:
             known.clear()
-            known[key] = self._bind(control, shape, decode=tokens[1] == 1)
+            known[key] = self._bind(control, shape, first, decode=tokens[1] == 1)
         return known[key]
 
     def _bind(
-        self, control: dict[str, npt.NDArray[Any]], shape: tuple[int, ...], *, decode: bool
+        self,
+        control: dict[str, npt.NDArray[Any]],
+        shape: tuple[int, ...],
+        first: int,
+        *,
+        decode: bool,
     ) -> _Call:
         binding = self._graph.io_binding()
         inputs = {name: self._on_device(x.shape, x.dtype) for name, x in control.items()}
-        for name, value in (inputs | self._states).items():
+        for name, value in inputs.items():
             binding.bind_ortvalue_input(name, value)
-        for past, value in self._states.items():
-            binding.bind_ortvalue_output(self._cache.states[past].present, value)
+        for past in self._states:
+            place = self._place(past, first, shape[0])
+            binding.bind_input(past, *place)
+            binding.bind_output(self._cache.states[past].present, *place)
         logits = self._on_device(shape, self._logits_dtype)
         binding.bind_ortvalue_output("logits", logits)
         options = self._onnxruntime.RunOptions()
         if self._records:
             options.add_run_config_entry(_GRAPH_ID, "1" if decode else "-1")
-        return _Call(binding, inputs, logits, options)
+        return _Call(binding, first, inputs, logits, options)
+
+    def _place(self, past: str, first: int, rows: int) -> tuple[Any, ...]:
+        """Device, type, shape and address of some rows of a state, as IOBinding takes them."""
+        array = self._cache.arrays[past]
+        address = self._address(past, first)
+        return *_DEVICE, self.element_type(past), [rows, *array.shape[1:]], address
+
+    def _address(self, past: str, first: int) -> int:
+        array = self._cache.arrays[past]
+        return int(self._states[past].data_ptr()) + first * (array.nbytes // len(array))
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:
-        """Addresses of each state's buffer and of its output in the last run; equal in place."""
-        calls = [*self._other.values(), *self._decode.values()]
-        if not calls:
-            return {past: (value.data_ptr(),) * 2 for past, value in self._states.items()}
-        return self.pointers(self._states, calls[-1].binding)
+        """Addresses of the state in the last run, and of its output; equal in place."""
+        if self._last is None:
+            return {past: (self._address(past, 0),) * 2 for past in self._states}
+        addresses = {past: self._address(past, self._last.first) for past in self._states}
+        return self.pointers(addresses, self._last.binding)

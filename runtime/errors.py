@@ -59,6 +59,14 @@ class SessionError(MiniCacheError):
     """A call of the runtime has arguments of the wrong shape, type or range."""
 
 
+class StateFileError(MiniCacheError):
+    """A saved state is missing, damaged, of another version, or another model's."""
+
+
+class BatchFullError(SessionError):
+    """No row of a batch is free; remove a request, or wait until one ends."""
+
+
 class MissingDependencyError(MiniCacheError):
     """A library that this step needs is missing or of an unsupported version."""
 

@@ -23,26 +23,40 @@ class Model(Protocol):
         control: dict[str, npt.NDArray[Any]],
         logits: npt.NDArray[np.float32] | None,
         shape: tuple[int, ...],
+        first: int = 0,
     ) -> None:
-        """Runs the model once.
+        """Runs the model once, on all rows or on some contiguous ones.
 
         Args:
-            control: the arrays named in ``signature.CONTROL_INPUTS``.
+            control: the arrays named in ``signature.CONTROL_INPUTS``, of B rows.
             logits: [B, K, V] to fill, C-contiguous; None when nobody wants them.
             shape: B, K, V.
+            first: row of the cache with which the B rows begin.
 
         Raises:
             SessionError: the call was refused or failed.
         """
 
-    def push(self) -> None:
-        """Brings to the kernels what an empty cache must hold; the rest is written before read."""
+    def needs_all_rows(self, tokens: int) -> bool:
+        """Whether a call of ``tokens`` new tokens per row must run on all rows of the cache."""
 
-    def pull(self) -> None:
-        """Brings the cache's arrays up to date, for inspection."""
+    def push(self, rows: slice, *, whole: bool = False) -> None:
+        """Brings rows of the cache's arrays to the kernels.
+
+        Args:
+            rows: contiguous ones.
+            whole: all of the state; False: only what an empty row must hold, as everything else
+                is written before it is read.
+        """
+
+    def pull(self, rows: slice) -> None:
+        """Brings rows of the cache's arrays up to date."""
+
+    def release(self, rows: slice) -> None:
+        """Gives the memory of rows that hold nothing back, where the system takes it."""
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:
-        """Addresses of each state's buffer and of its output in the last run; equal in place."""
+        """Addresses of the state in the last run, and of its output; equal in place."""
 
     def close(self) -> None:
         """Frees what Python would not free by itself; nothing is called afterwards."""

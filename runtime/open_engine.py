@@ -9,6 +9,7 @@ from minicache.runtime.cache import Cache
 from minicache.runtime.cuda_device import CudaDevice
 from minicache.runtime.engine_file import EngineFile, Installation
 from minicache.runtime.errors import PackageError
+from minicache.runtime.memory_guard import check_room
 from minicache.runtime.tensorrt_engine import TensorrtEngine, load_tensorrt
 from minicache.runtime.tensorrt_model import TensorrtModel
 
@@ -34,6 +35,8 @@ def open_engine(folder: Path, file: EngineFile, cache: Cache) -> TensorrtModel:
     try:
         found = Installation(file.flavour, version, device.capability, device.name)
         file.check_installation(found, folder)
+        free = device.free_bytes()
+        check_room(cache.manifest, cache.batch_size, cache.capacity, free, "GPU memory")
         engine = TensorrtEngine(folder, file.flavour)
         if engine.profiles != len(file.profiles):
             raise PackageError(

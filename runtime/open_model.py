@@ -17,12 +17,18 @@ from minicache.runtime import checks
 from minicache.runtime.binding import BoundModel
 from minicache.runtime.cache import Cache, round_capacity
 from minicache.runtime.device_binding import DeviceModel
-from minicache.runtime.errors import SessionError
+from minicache.runtime.errors import CapacityError, SessionError, StateFileError
 from minicache.runtime.manifest import Manifest
+from minicache.runtime.memory_guard import available_bytes, check_room
 from minicache.runtime.model import Model
+from minicache.runtime.model_digest import model_digest
 from minicache.runtime.open_engine import TARGET, open_engine
 from minicache.runtime.ort import CUDA, choose_providers, open_graph
 from minicache.runtime.retention import RetentionStats, retention_stats
+from minicache.runtime.rewind import RewindGuard
+from minicache.runtime.row_state import RowState, check_row
+from minicache.runtime.token_log import TokenLog
+from minicache.runtime.used_slots import used_elements
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,18 +56,23 @@ class OpenModel:
         max_sequence_length: int | None,
         threads: int | None,
         providers: Sequence[str] | None,
+        overcommit: bool,
     ) -> None:
         self.folder = Path(folder)
         self.manifest = Manifest.load(self.folder)
         self.longest_call: int | None = None
-        runs_engine = self.manifest.target == TARGET
-        opened = self._engine(providers) if runs_engine else self._graph(threads, providers)
+        self._on_device = self.manifest.target == TARGET
+        opened = self._engine(providers) if self._on_device else self._graph(threads, providers)
         limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
+        room = None if self._on_device or overcommit else available_bytes()
+        check_room(self.manifest, int(batch_size), round_capacity(limit), room)
         self._cache = Cache(self.manifest, int(batch_size), round_capacity(limit))
         # The buffers may hold a few tokens more than the model's position tables reach.
         self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
         self._model: Model | None = opened(self._cache)
         self._lengths = np.zeros(batch_size, np.int32)
+        self._rewind = RewindGuard(self.manifest, int(batch_size))
+        self._tokens = TokenLog(int(batch_size), self._cache.capacity)
         self._lock = threading.Lock()
         self._tokenizer: TextTokenizer | None = None
 
@@ -70,7 +81,7 @@ class OpenModel:
     ) -> Callable[[Cache], Model]:
         path = checks.package(self.folder, self.manifest)
         chosen = choose_providers(self.manifest.target, providers)
-        on_device = CUDA in chosen
+        on_device = self._on_device = CUDA in chosen
         kernels = checks.kernel_pack(self.folder) if on_device else None
 
         def opened(cache: Cache) -> Model:
@@ -85,19 +96,57 @@ class OpenModel:
         return functools.partial(open_engine, self.folder, file)
 
     @property
-    def batch_size(self) -> int:
-        """Rows B."""
-        return self._cache.batch_size
-
-    @property
-    def lengths(self) -> npt.NDArray[np.int32]:
-        """Tokens in the cache per row, int32 [B]; a copy."""
-        return self._lengths.copy()
-
-    @property
     def cache_bytes(self) -> int:
         """Bytes of the state buffers, as allocated."""
         return self._cache.nbytes
+
+    def row_bytes(self, tokens: int) -> int:
+        """Bytes of the state that a row of ``tokens`` tokens takes up.
+
+        The system commits memory in pages, so that a process may hold a little more.
+
+        Raises:
+            SessionError: no number from 0 to the capacity.
+        """
+        checks.number_below("tokens", tokens, self.capacity + 1)
+        return sum(
+            array.itemsize
+            * used_elements(self._cache.states[past], array.shape, tokens, self.manifest.window)
+            for past, array in self._cache.arrays.items()
+        )
+
+    @functools.cached_property
+    def model_digest(self) -> str:
+        """What tells this export's caches from another's, in hex; reads some of the folder.
+
+        Raises:
+            PackageError: a file cannot be read.
+        """
+        return model_digest(self.folder, self.manifest)
+
+    def check_state(self, state: RowState) -> dict[str, npt.NDArray[Any]]:
+        """Checks that a row of this session can take a state; returns its tensors as they go there.
+
+        Raises:
+            StateFileError: it is another model's, or does not fit.
+            CapacityError: it holds more tokens than a row does.
+        """
+        if state.model != self.model_digest:
+            raise StateFileError(
+                f"the state was computed by another model or plan than {str(self.folder)!r} "
+                f"({state.model[:12]!r}, here {self.model_digest[:12]!r}); save it again with it"
+            )
+        if state.length > self.capacity:
+            raise CapacityError(
+                f"the state holds {state.length} tokens, a row of this session {self.capacity}; "
+                "open it with a larger max_sequence_length"
+            )
+        if (
+            state.token_ids is not None
+            and not ((state.token_ids >= 0) & (state.token_ids < self.manifest.vocab_size)).all()
+        ):
+            raise StateFileError("the state names tokens that the model lacks; save it again")
+        return check_row(self._cache, state, self.manifest.window)
 
     @property
     def has_tokenizer(self) -> bool:
@@ -123,7 +172,7 @@ class OpenModel:
         On a GPU they are a copy, as of this call.
         """
         with self._running() as model:
-            model.pull()
+            model.pull(slice(0, self._cache.batch_size))
             return self._cache.views()
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:
@@ -137,7 +186,7 @@ class OpenModel:
     def retention_stats(self) -> list[RetentionStats]:
         """Retained and merged tokens of each coded group, over all rows."""
         with self._running() as model:
-            model.pull()
+            model.pull(slice(0, self._cache.batch_size))
             return retention_stats(self.manifest, self._cache, self._lengths)
 
     def close(self) -> None:
@@ -145,7 +194,7 @@ class OpenModel:
         with self._running() as model:
             model.close()
             self._model = None
-            self._cache.arrays.clear()
+            self._cache.close()
 
     def __enter__(self) -> Self:
         return self

@@ -49,13 +49,13 @@ class OrtModel:
         except Exception as error:  # ONNX Runtime raises several unrelated classes
             raise call_failed("onnxruntime", first_line(error)) from error
 
-    def pointers(self, values: Mapping[str, Any], binding: Any) -> dict[str, tuple[int, int]]:
-        """Addresses of each state's value and of the output that ``binding`` pairs with it."""
+    def pointers(self, addresses: Mapping[str, int], binding: Any) -> dict[str, tuple[int, int]]:
+        """Each state's address, and that of the output that ``binding`` pairs with it."""
         # IOBinding returns outputs in the order in which they were first bound: states, logits.
-        results = binding.get_outputs()[: len(values)]
+        results = binding.get_outputs()[: len(addresses)]
         return {
-            past: (value.data_ptr(), result.data_ptr())
-            for (past, value), result in zip(values.items(), results, strict=True)
+            past: (address, result.data_ptr())
+            for (past, address), result in zip(addresses.items(), results, strict=True)
         }
 
     def close(self) -> None:

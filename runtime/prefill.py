@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from minicache.runtime.session import Session
+    from minicache.runtime.row_calls import RowCalls
 
 
 def prefill(
-    session: Session,
+    rows: RowCalls,
     ids: npt.NDArray[np.int64],
     new: npt.NDArray[np.int32],
     chunk: int,
@@ -22,7 +22,7 @@ def prefill(
     """Appends ``ids`` in chunks; only the logits that are returned are computed.
 
     Args:
-        session: to append to.
+        rows: to append to.
         ids: [B, S], checked, right-padded.
         new: [B] valid tokens per row.
         chunk: tokens per call.
@@ -31,12 +31,12 @@ def prefill(
     Returns:
         float32 [B, V]: the logits of each row's last token; zero for rows without tokens.
     """
-    last = np.zeros((len(new), session.manifest.vocab_size), np.float32)
+    last = np.zeros((len(new), rows.session.manifest.vocab_size), np.float32)
     for start in range(0, ids.shape[1], chunk):
         part = ids[:, start : start + chunk]
         counts = np.clip(new - start, 0, part.shape[1])
         ends = (counts > 0) & (new <= start + part.shape[1])
-        result = session.forward(part, counts, logits="last" if ends.any() else None)
+        result = rows.forward(part, counts, logits="last" if ends.any() else None)
         if ends.any():
             last[ends] = result[ends, 0]
         if progress is not None:

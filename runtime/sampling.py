@@ -15,12 +15,16 @@ from minicache.runtime.errors import SessionError
 class SamplingOptions:
     """How the next token is drawn; the defaults take the most likely one.
 
-    The steps come in this order: repetition penalty, temperature, top-k, top-p.
+    The steps come in this order: repetition penalty, temperature, top-k, top-p, min-p. Each is
+    defined as the ``LogitsProcessor`` of Hugging Face transformers of that name, except that top-k
+    keeps exactly k tokens where more are equally likely.
 
     Attributes:
         temperature: 0 is greedy; higher is more random.
         top_k: keep the k most likely tokens; 0 keeps all.
         top_p: keep the smallest set of likely tokens whose probability reaches this.
+        min_p: keep tokens whose probability is at least this part of the likeliest one's; 0 keeps
+            all (arXiv:2407.01082).
         repetition_penalty: over 1 makes tokens that occurred less likely (arXiv:1909.05858, 4.1).
         seed: of the random numbers; None: different in each run.
 
@@ -31,6 +35,7 @@ class SamplingOptions:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
     repetition_penalty: float = 1.0
     seed: int | None = None
 
@@ -42,6 +47,8 @@ class SamplingOptions:
             raise SessionError(f"top_k is {self.top_k}; give 0 (off) or more")
         if not 0.0 < self.top_p <= 1.0:
             raise SessionError(f"top_p is {self.top_p}; give more than 0 and at most 1")
+        if not 0.0 <= self.min_p <= 1.0:
+            raise SessionError(f"min_p is {self.min_p}; give 0 (off) to 1")
         if not 0.0 < self.repetition_penalty < float("inf"):
             raise SessionError(f"repetition_penalty is {self.repetition_penalty}; give more than 0")
         if self.seed is not None and self.seed < 0:
@@ -65,6 +72,28 @@ class Sampler:
         Raises:
             SessionError: the logits are not finite anywhere, which no sampling can mend.
         """
+        tokens, probability = self.distribution(logits, seen)
+        if len(tokens) == 1:
+            return int(tokens[0])
+        draw = self._random.random() * probability.sum()
+        place = int(np.searchsorted(np.cumsum(probability), draw, side="right"))
+        return int(tokens[min(place, len(tokens) - 1)])
+
+    def distribution(
+        self, logits: npt.NDArray[np.float32], seen: Sequence[int] = ()
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+        """Returns the tokens that may come next, and how likely each is; nothing is drawn.
+
+        Args:
+            logits: as ``choose``.
+            seen: likewise.
+
+        Returns:
+            Tokens, the most likely first, and their probabilities up to a common factor.
+
+        Raises:
+            SessionError: as ``choose``.
+        """
         options = self._options
         if np.isnan(logits).any() or not np.isfinite(logits.max()):
             raise SessionError(
@@ -77,17 +106,15 @@ class Sampler:
             old, penalty = scores[index], options.repetition_penalty
             scores[index] = np.where(old > 0, old / penalty, old * penalty)
         if options.temperature == 0.0:
-            return int(np.argmax(scores))
+            return np.array([np.argmax(scores)]), np.ones(1)
         # Shifted first: a tiny temperature must not turn the best score into an infinity.
         scores = (scores - scores.max()) / options.temperature
         tokens = top_k_tokens(scores, options.top_k)
         probability = np.exp(scores[tokens])
         probability /= probability.sum()
         kept = top_p_count(probability, options.top_p)
-        tokens, probability = tokens[:kept], probability[:kept]
-        draw = self._random.random() * probability.sum()
-        place = int(np.searchsorted(np.cumsum(probability), draw, side="right"))
-        return int(tokens[min(place, len(tokens) - 1)])
+        kept = min(kept, min_p_count(probability, options.min_p))
+        return tokens[:kept], probability[:kept]
 
 
 def top_k_tokens(scores: npt.NDArray[np.float64], top_k: int) -> npt.NDArray[np.intp]:
@@ -107,3 +134,8 @@ def top_p_count(probability: npt.NDArray[np.float64], top_p: float) -> int:
         return len(probability)
     reached = np.cumsum(probability) >= top_p
     return int(np.argmax(reached)) + 1 if reached.any() else len(probability)
+
+
+def min_p_count(probability: npt.NDArray[np.float64], min_p: float) -> int:
+    """Returns how many descending probabilities are at least ``min_p`` of the first one."""
+    return int(np.count_nonzero(probability >= min_p * probability[0]))

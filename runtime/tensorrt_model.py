@@ -22,6 +22,8 @@ from minicache.runtime.signature import CONTROL_INPUTS, check_names, logits_type
 from minicache.runtime.tensorrt_context import TensorrtContext
 from minicache.runtime.tensorrt_engine import TensorrtEngine
 
+_ALIGNMENT = 256  # of every address that TensorRT is given
+
 
 class TensorrtModel:
     """Runs an engine; the kernels update the state in place, on the device.
@@ -54,12 +56,14 @@ class TensorrtModel:
         self._buffers: dict[str, tuple[int, int]] = {}
         room = cache.batch_size, 1, 1, cache.capacity
         self._contexts = {
-            profile: self._context(index)
+            profile: TensorrtContext(engine, index, self._memory, device.stream)
             for index, profile in enumerate(profiles)
             if profile.covers(*room)
         }
+        for context in self._contexts.values():
+            self._place(context, 0, cache.batch_size)
         self._last: TensorrtContext | None = None
-        self.push()
+        self.push(slice(0, cache.batch_size))
 
     def _allocate(self, size: int, shape: Sequence[int]) -> int:
         try:
@@ -67,34 +71,49 @@ class TensorrtModel:
         except SessionError as error:
             raise no_room(shape, str(error)) from error
 
-    def push(self) -> None:
-        """Brings to the device what an empty cache must hold; the rest is written before read."""
+    def _address(self, past: str, first: int) -> int:
+        """Where row ``first`` of a state begins."""
+        array = self._cache.arrays[past]
+        return self._states[past] + first * (array.nbytes // len(array))
+
+    def needs_all_rows(self, tokens: int) -> bool:
+        """Whether rows of a state begin where TensorRT takes no tensor; see ``Model``."""
+        arrays = self._cache.arrays.values()
+        return any(array.nbytes // len(array) % _ALIGNMENT for array in arrays)
+
+    def push(self, rows: slice, *, whole: bool = False) -> None:
+        """Brings rows of the cache's arrays to the device; see ``Model``."""
         self._device.enter()
-        for past, address in self._states.items():
-            if self._cache.states[past].name == "retained_position":
-                self._device.upload(address, self._cache.arrays[past])
+        for past, array in self._cache.arrays.items():
+            if whole or self._cache.states[past].name == "retained_position":
+                self._device.upload(self._address(past, rows.start), array[rows])
         self._device.synchronise()
 
-    def pull(self) -> None:
-        """Copies the state to the cache's arrays, for inspection."""
+    def pull(self, rows: slice) -> None:
+        """Copies rows of the state to the cache's arrays."""
         self._device.enter()
-        for past, address in self._states.items():
-            self._device.download(self._cache.arrays[past], address)
+        for past, array in self._cache.arrays.items():
+            self._device.download(array[rows], self._address(past, rows.start))
         self._device.synchronise()
+
+    def release(self, rows: slice) -> None:
+        """Nothing: the device keeps the memory for the next text."""
 
     def run(
         self,
         control: dict[str, npt.NDArray[Any]],
         logits: npt.NDArray[np.float32] | None,
         shape: tuple[int, ...],
+        first: int = 0,
     ) -> None:
         """Runs the engine once; see ``Model``."""
-        context = self._covering(control["input_ids"].shape[1], shape[1])
+        context = self._covering(control["input_ids"].shape, shape[1])
         given = {name: np.ascontiguousarray(x, self._types[name]) for name, x in control.items()}
         if self._logits.shape != shape:
             self._logits = np.empty(shape, self._logits.dtype)
         self._device.enter()
         try:
+            self._place(context, first, shape[0])
             self._queue(context, given, wanted=logits is not None)
         except SessionError:
             with contextlib.suppress(SessionError):
@@ -106,6 +125,14 @@ class TensorrtModel:
             raise call_failed(self._engine.name, str(error)) from error
         if logits is not None:
             logits[...] = self._logits
+
+    def _place(self, context: TensorrtContext, first: int, rows: int) -> None:
+        """Binds some rows of the state; the context passes on only what has changed."""
+        for past, array in self._cache.arrays.items():
+            address = self._address(past, first)
+            context.reshape(past, (rows, *array.shape[1:]))
+            context.bind(past, address)
+            context.bind(self._cache.states[past].present, address)
 
     def _queue(
         self, context: TensorrtContext, given: dict[str, npt.NDArray[Any]], *, wanted: bool
@@ -120,8 +147,9 @@ class TensorrtModel:
         if wanted:
             self._device.download(self._logits, self._buffers["logits"][0])
 
-    def _covering(self, tokens: int, positions: int) -> TensorrtContext:
-        sizes = self._cache.batch_size, tokens, positions, self._cache.capacity
+    def _covering(self, call: tuple[int, ...], positions: int) -> TensorrtContext:
+        rows, tokens = call
+        sizes = rows, tokens, positions, self._cache.capacity
         for profile, context in self._contexts.items():
             if profile.covers(*sizes):
                 return context
@@ -131,14 +159,6 @@ class TensorrtModel:
             "one call; use prefill(), or run: minicache build-engine "
             f"{self._engine.path.parent} --chunk {tokens}"
         )
-
-    def _context(self, index: int) -> TensorrtContext:
-        context = TensorrtContext(self._engine, index, self._memory, self._device.stream)
-        for past, address in self._states.items():
-            context.reshape(past, self._cache.arrays[past].shape)
-            context.bind(past, address)
-            context.bind(self._cache.states[past].present, address)
-        return context
 
     def _buffer(self, name: str, array: npt.NDArray[Any]) -> int:
         address, room = self._buffers.get(name, (0, 0))
@@ -151,7 +171,7 @@ class TensorrtModel:
         return address
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:
-        """Addresses of each state's buffer and of its output in the last run; equal in place."""
+        """Addresses of the state in the last run, and of its output; equal in place."""
         if self._last is None:
             return {past: (address, address) for past, address in self._states.items()}
         return {

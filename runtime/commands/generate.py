@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from minicache.runtime.errors import MiniCacheError, SessionError, TextError
 
 if TYPE_CHECKING:
-    from minicache.runtime.generation import GeneratedToken
+    from minicache.runtime.generated_token import GeneratedToken
     from minicache.runtime.session import Session
 
 
@@ -39,6 +39,9 @@ def add_generate_parser(subparsers: Any) -> None:
         "--top-p", type=float, default=1.0, help="keep tokens up to this probability"
     )
     parser.add_argument(
+        "--min-p", type=float, default=0.0, help="keep tokens this likely next to the likeliest"
+    )
+    parser.add_argument(
         "--repetition-penalty", type=float, default=1.0, help="over 1: fewer repeats"
     )
     parser.add_argument("--seed", type=int, help="of the random numbers")
@@ -60,10 +63,15 @@ def run(arguments: argparse.Namespace) -> int:
     from minicache.runtime.session import Session
     from minicache.runtime.tokenizer import TextTokenizer
 
-    if arguments.temperature == 0.0 and (arguments.top_k > 0 or 0.0 < arguments.top_p < 1.0):
-        name = "--top-k" if arguments.top_k > 0 else "--top-p"
+    shaping = {
+        "--top-k": arguments.top_k > 0,
+        "--top-p": 0.0 < arguments.top_p < 1.0,
+        "--min-p": 0.0 < arguments.min_p <= 1.0,
+    }
+    given = [name for name, is_given in shaping.items() if is_given]
+    if arguments.temperature == 0.0 and given:
         raise SessionError(
-            f"{name} has no effect with --temperature 0 (greedy); add e.g. --temperature 0.7"
+            f"{given[0]} has no effect with --temperature 0 (greedy); add e.g. --temperature 0.7"
         )
     manifest = Manifest.load(arguments.folder)
     tokenizer = TextTokenizer(arguments.folder, manifest.bos_token_id)
@@ -117,6 +125,7 @@ def _generate(arguments: argparse.Namespace, session: Session, ids: list[int]) -
             temperature=arguments.temperature,
             top_k=arguments.top_k,
             top_p=arguments.top_p,
+            min_p=arguments.min_p,
             repetition_penalty=arguments.repetition_penalty,
             seed=arguments.seed,
             stop=arguments.stop,

@@ -113,6 +113,10 @@ class FakeDriver:
         self.memory[address] = np.full(size, POISON, np.uint8)
         return Status.CUDA_SUCCESS, address
 
+    def cuMemGetInfo(self) -> tuple[Status, int, int]:
+        used = sum(block.nbytes for block in self.memory.values())
+        return Status.CUDA_SUCCESS, self.room - used, self.room
+
     def cuMemFree(self, address: int) -> tuple[Status]:
         assert not any(self.streams.values()), "memory is freed while copies are under way"
         del self.memory[address]
@@ -125,7 +129,7 @@ class FakeDriver:
 
     def cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: int) -> tuple[Status]:
         self.queue(
-            stream, lambda: ctypes.memmove(target, self.memory[source][:size].tobytes(), size)
+            stream, lambda: ctypes.memmove(target, self._from(source)[:size].tobytes(), size)
         )
         return (Status.CUDA_SUCCESS,)
 
@@ -143,12 +147,18 @@ class FakeDriver:
     def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """A copy of what lies at an address."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        return self.memory[address][:size].view(dtype).reshape(shape).copy()
+        return self._from(address)[:size].view(dtype).reshape(shape).copy()
 
     def write(self, address: int, array: np.ndarray) -> None:
         """Puts an array to an address."""
         self._write(address, np.ascontiguousarray(array).tobytes())
 
     def _write(self, address: int, content: bytes) -> None:
-        assert len(content) <= self.memory[address].nbytes
-        self.memory[address][: len(content)] = np.frombuffer(content, np.uint8)
+        target = self._from(address)
+        assert len(content) <= target.nbytes
+        target[: len(content)] = np.frombuffer(content, np.uint8)
+
+    def _from(self, address: int) -> np.ndarray:
+        """What is allocated from an address on, which may lie within a block."""
+        base = max(start for start in self.memory if start <= address)
+        return self.memory[base][address - base :]

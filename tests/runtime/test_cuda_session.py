@@ -13,11 +13,13 @@ import onnxruntime
 import pytest
 
 from minicache.runtime import device_binding, open_model, ort
+from minicache.runtime.batch import Batch
 from minicache.runtime.errors import MissingDependencyError, PackageError
 from minicache.runtime.manifest import KERNELS_NAME, Manifest
 from minicache.runtime.session import Session
 from tests.runtime.fake_device import DeviceGraph, fake_onnxruntime
 from tests.runtime.reference_graph import ReferenceGraph
+from tests.runtime.session_text import text
 
 TINY = Callable[..., Path]
 
@@ -115,12 +117,51 @@ def test_a_device_session_equals_one_on_the_host(
     # Decode steps are one recording, whatever lies between them; prefill is none.
     assert graph.recordings == ["-1", "1", "1", "1", "1", "-1"] * 2
     assert graph.bindings == 5
-    # The graph's runs apart, only what marks free slots ever comes from the host: at each start.
-    runs, uploads = graph.runs, {name: value.uploads for name, value in values.items()}
-    assert sorted(uploads.values()) == [runs] * (len(uploads) - 1) + [runs + 3]
+    # Only what marks free slots ever comes from the host: at each start.
+    uploads = {name: value.uploads for name, value in values.items()}
+    assert sorted(uploads.values()) == [0] * (len(uploads) - 1) + [3]
     monkeypatch.setattr(open_model, "open_graph", ReferenceGraph)
     monkeypatch.setattr(ort, "load_onnxruntime", lambda: onnxruntime)
     with Session(tiny_folder("slerp"), batch_size=2) as session:
         expected = run(session)
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("device")
+def test_a_batch_on_a_device_equals_one_on_the_host(
+    cuda_folder: Path,
+    tiny_folder: TINY,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prompts on their rows alone, decode steps on all rows, as they are recorded; saved rows."""
+
+    def run(session: Session) -> list[Any]:
+        session.rows(1).prefill(text(1, 20)[0])
+        session.save(tmp_path / "prefix", 1)
+        session.fork(1, [2])
+        session.rows(2).forward([[5]])
+        found: list[Any] = [session.rows(2).forward([[6]]).argmax(), session.lengths.tolist()]
+        batch = Batch(session, chunk=16)
+        for length in (1, 30, 17):
+            batch.add(text(1, length, seed=length)[0], 6)
+        taken = [(n, t.token_id) for _ in range(9) for n, t in batch.step()]
+        batch.remove(1)
+        batch.add(text(1, 25)[0], 4, prefix=tmp_path / "prefix")
+        found += [taken, [(n, t.token_id) for _ in range(9) for n, t in batch.step()]]
+        return found
+
+    with Session(cuda_folder, batch_size=3) as session:
+        graph: Any = session._model._graph  # type: ignore[union-attr]
+        actual = run(session)
+        assert set(graph.shapes) >= {(1, 16), (1, 14), (3, 1)}
+        assert (1, 1) not in graph.shapes and (2, 1) not in graph.shapes
+        recorded = {shape for shape, number in zip(graph.shapes, graph.recordings, strict=True)
+                    if number == "1"}  # fmt: skip
+        assert recorded == {(3, 1)}
+    monkeypatch.setattr(open_model, "open_graph", ReferenceGraph)
+    monkeypatch.setattr(ort, "load_onnxruntime", lambda: onnxruntime)
+    with Session(tiny_folder("slerp"), batch_size=3) as session:
+        # The prefix of the other folder would be refused, as it is another model's.
+        assert run(session) == actual

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minicache.runtime.errors import CapacityError, PackageError, SessionError
-from minicache.runtime.generation import GeneratedToken
+from minicache.runtime.generated_token import GeneratedToken
 from minicache.runtime.session import Session
 from tests.runtime.conftest import OpenTiny
 from tests.runtime.tiny_model import VARIANTS, VOCABULARY
@@ -96,6 +96,34 @@ def test_a_stop_string_ends_it(open_tiny: OpenTiny) -> None:
     assert stopped[-1].finish_reason == "stop"
 
 
+def test_stop_tokens_end_it_without_text(open_tiny: OpenTiny) -> None:
+    session = open_tiny()
+    plain = generate(session)
+    place = next(i for i in range(3, 20) if ids(plain)[i] not in ids(plain)[:i])
+    stopped = generate(session, stop_token_ids=[ids(plain)[place], 7])
+    assert ids(stopped) == ids(plain)[: place + 1]
+    assert stopped[-1].finish_reason == "stop"
+    prompt = session.tokenizer.encode(PROMPT)
+    whole = session.tokenizer.decode(prompt + ids(stopped)[:-1])
+    assert PROMPT + "".join(token.text for token in stopped) == whole
+
+
+def test_the_likeliest_tokens_come_with_each(open_tiny: OpenTiny) -> None:
+    session = open_tiny()
+    tokens = generate(session, temperature=1.5, seed=2, logprobs=4)
+    by_hand = open_tiny()
+    logits = by_hand.prefill(by_hand.tokenizer.encode(PROMPT))[0]
+    for token in tokens:
+        shifted = logits.astype(np.float64) - logits.max()
+        expected = shifted - np.log(np.exp(shifted).sum())
+        best = np.argsort(-expected, kind="stable")[:4]
+        assert [each.token_id for each in token.top_logprobs] == best.tolist()
+        found = [each.logprob for each in token.top_logprobs]
+        np.testing.assert_allclose(found, expected[best], atol=1e-9)
+        logits = by_hand.forward([[token.token_id]])[0, -1]
+    assert generate(session)[0].top_logprobs == ()
+
+
 def test_token_ids_need_no_tokenizer(
     backend: str, tiny_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -133,6 +161,10 @@ def test_statistics(open_tiny: OpenTiny) -> None:
         ({"prompt": [[1]]}, "neither a text nor token ids"),
         ({"prompt": [1, 2], "chat": True}, "not token ids"),
         ({"top_p": 2.0}, "top_p is 2"),
+        ({"logprobs": -1}, "logprobs is -1"),
+        ({"stop_token_ids": [1, 256]}, "stop_token_ids holds token 256"),
+        ({"stop_token_ids": "x"}, "stop_token_ids: neither"),
+        ({"typical_p": 0.5}, "unknown"),
         ({"prompt": [VOCABULARY]}, "the vocabulary ends at 255"),
     ],
 )

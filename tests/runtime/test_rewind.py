@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from minicache.runtime.errors import SessionError
@@ -91,3 +92,60 @@ def test_exact_rewinds_without_bound(open_tiny: OpenTiny) -> None:
     whole = session.forward(ids)
     session.rewind(LENGTH - 1)
     assert_close(session.forward(ids[:, 1:]), whole[:, 1:])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_lies_beyond_the_slack_is_read_again(open_tiny: OpenTiny, variant: str) -> None:
+    """By 1, by the slack, and by more: each equals a run that never went so far."""
+    session, ids = open_tiny(variant, batch_size=2), text(2, 80)
+    for back in (1, SLACK, SLACK + 1, 50):
+        session.reset()
+        session.prefill(ids)
+        session.rewind([back, 0], refill=True)
+        assert session.lengths.tolist() == [80 - back, 80]
+        fresh = open_tiny(variant, batch_size=2)
+        fresh.prefill(ids, [80 - back if back > SLACK else 80, 80])
+        if back <= SLACK:
+            fresh.rewind([back, 0])
+        new = text(2, 9, seed=3)
+        assert_close(session.forward(new), fresh.forward(new))
+        held = session.token_ids(0)
+        assert held is not None
+        assert held.tolist() == [*ids[0, : 80 - back].tolist(), *new[0].tolist()]
+
+
+def test_tokens_that_nobody_knows_cannot_be_read_again(open_tiny: OpenTiny) -> None:
+    session = open_tiny("slerp")
+    session.forward(text())
+    session._restart(session.lengths)
+    before = snapshot(session)
+    with pytest.raises(SessionError, match="its tokens are not known"):
+        session.rewind(SLACK + 1, refill=True)
+    assert session.token_ids() is None
+    assert_same(snapshot(session), before)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_are_driven_apart(open_tiny: OpenTiny, variant: str) -> None:
+    """Calls on some rows equal calls on a session of their own, and leave the others alone."""
+    session, alone = open_tiny(variant, batch_size=4), open_tiny(variant, batch_size=2)
+    ids = text(4)
+    session.forward(ids[:, :20])
+    alone.forward(ids[1:3, :20])
+    middle = session.rows(1, 3)
+    outside = {name: array[[0, 3]].copy() for name, array in session.cache_tensors().items()}
+    for rows in (middle, alone):
+        rows.forward(ids[1:3, 20:50], [30, 7])
+        rows.rewind([4, 2])
+    assert_close(middle.forward(ids[1:3, 50:55]), alone.forward(ids[1:3, 50:55]))
+    assert session.lengths.tolist() == [20, 51, 30, 20]
+    assert middle.lengths.tolist() == alone.lengths.tolist() == [51, 30]
+    for name, array in session.cache_tensors().items():
+        np.testing.assert_array_equal(array[[0, 3]], outside[name])
+    middle.reset(release=True)
+    assert session.lengths.tolist() == [20, 0, 0, 20]
+    assert_close(session.rows(2).prefill(ids[2]), open_tiny(variant).prefill(ids[2]))
+    with pytest.raises(SessionError, match=r"end - 1 is 4; possible here: 2\.\.3"):
+        session.rows(2, 5)
+    with pytest.raises(SessionError, match=r"first is -1; possible here: 0\.\.3"):
+        session.rows(-1)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minicache.runtime.errors import SessionError
-from minicache.runtime.sampling import Sampler, SamplingOptions, top_k_tokens, top_p_count
+from minicache.runtime.sampling import (
+    Sampler,
+    SamplingOptions,
+    min_p_count,
+    top_k_tokens,
+    top_p_count,
+)
 
 # probabilities 0.1, 0.4, 0.2, 0.3
 LOGITS = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
@@ -59,6 +67,67 @@ def test_top_p_counts() -> None:
     assert [top_p_count(descending, p) for p in (0.2, 0.5, 0.6, 0.75, 1.0)] == [1, 1, 2, 2, 3]
 
 
+def test_min_p_counts() -> None:
+    """Section 3 of arXiv:2407.01082: at least p_base times the largest probability."""
+    descending = np.array([0.5, 0.25, 0.125, 0.125])
+    assert [min_p_count(descending, p) for p in (0.0, 0.25, 0.26, 0.5, 0.51, 1.0)] == [
+        4, 4, 2, 2, 1, 1,
+    ]  # fmt: skip
+    np.testing.assert_allclose(
+        counts(SamplingOptions(1.0, min_p=0.6, seed=1)), [0, 4 / 7, 0, 3 / 7], atol=0.032
+    )
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    exponents = np.exp(scores - scores.max())
+    return exponents / exponents.sum()
+
+
+def by_definition(logits: np.ndarray, seen: list[int], options: SamplingOptions) -> np.ndarray:
+    """Probabilities [V], step by step over the whole vocabulary.
+
+    Hand-written from the definitions in Hugging Face transformers' logits_process.py
+    (RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper,
+    MinPLogitsWarper), in the order in which ``generate`` applies them.
+    """
+    scores = logits.astype(np.float64)
+    for token in set(seen):
+        penalty = options.repetition_penalty
+        scores[token] *= penalty if scores[token] < 0 else 1 / penalty
+    scores = scores / options.temperature
+    if options.top_k:
+        scores[scores < np.sort(scores)[-min(options.top_k, len(scores))]] = -np.inf
+    if options.top_p < 1:
+        ascending = np.argsort(scores, kind="stable")
+        gone = np.cumsum(softmax(scores)[ascending]) <= 1 - options.top_p
+        gone[-1] = False
+        scores[ascending[gone]] = -np.inf
+    if options.min_p > 0:
+        probability = softmax(scores)
+        scores[probability < options.min_p * probability.max()] = -np.inf
+    return softmax(scores)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_all_steps_together_follow_their_definitions(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 40))
+    seed = data.draw(st.integers(0, 1000))
+    logits = np.random.default_rng(seed).normal(0, 3, count).astype(np.float32)  # no two are equal
+    seen = data.draw(st.lists(st.integers(0, count - 1), max_size=6))
+    options = SamplingOptions(
+        temperature=data.draw(st.floats(0.1, 3)),
+        top_k=data.draw(st.integers(0, 50)),
+        top_p=data.draw(st.floats(0.01, 1)),
+        min_p=data.draw(st.floats(0, 1)),
+        repetition_penalty=data.draw(st.floats(0.5, 2)),
+    )
+    tokens, probability = Sampler(options).distribution(logits, seen)
+    found = np.zeros(count)
+    found[tokens] = probability / probability.sum()
+    np.testing.assert_allclose(found, by_definition(logits, seen, options), atol=1e-9)
+
+
 def test_repetition_penalty_works_on_both_signs() -> None:
     logits = np.array([2.0, 1.5, -1.0, -1.5], np.float32)
     sampler = Sampler(SamplingOptions(repetition_penalty=2.0))
@@ -84,6 +153,8 @@ def test_seeds_repeat_and_differ() -> None:
         ({"top_k": -1}, "top_k is -1"),
         ({"top_p": 0.0}, "top_p is 0"),
         ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"min_p": 1.5}, "min_p is 1.5"),
+        ({"min_p": float("nan")}, "min_p is nan"),
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0"),
         ({"seed": -1}, "seed is -1"),
     ],

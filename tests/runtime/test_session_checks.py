@@ -72,6 +72,6 @@ def test_a_cache_beyond_memory_is_refused(
     def refuse(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(cache, "aligned_zeros", refuse)
+    monkeypatch.setattr(cache, "LazyZeros", refuse)
     with pytest.raises(SessionError, match=r"1 row\(s\) x 160 tokens does not fit into memory"):
         open_tiny()

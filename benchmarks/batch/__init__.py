@@ -1,0 +1,1 @@
+"""The parts of ``bench_batch.py``, each measured in a process of its own."""

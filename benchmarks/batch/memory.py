@@ -1,0 +1,13 @@
+"""What the operating system says of this process's memory (Linux)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def anonymous_bytes() -> int:
+    """Resident memory of the process's own: state, activations; not the weights' mapped files."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("the system does not tell RssAnon; run this on Linux")

@@ -1,0 +1,50 @@
+"""A call on some rows of a model that may only take all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from minicache.runtime.model import Model
+
+
+def run_rows(
+    model: Model,
+    control: dict[str, npt.NDArray[Any]],
+    logits: npt.NDArray[np.float32] | None,
+    shape: tuple[int, ...],
+    first: int,
+    all_lengths: npt.NDArray[np.int32] | None,
+) -> None:
+    """Runs a model on its rows [first, first + B).
+
+    Args:
+        model: to run.
+        control: of the B rows, as ``Model.run`` takes it.
+        logits: [B, K, V] to fill; None when nobody wants them.
+        shape: B, K, V.
+        first: row of the cache.
+        all_lengths: tokens of every row of the cache, where the call must run on all of them: the
+            others then get no new tokens. None where it need not.
+
+    Raises:
+        SessionError: the call was refused or failed.
+    """
+    if all_lengths is None or len(all_lengths) == shape[0]:
+        model.run(control, logits, shape, first)
+        return
+    rows = slice(first, first + shape[0])
+    padded = {
+        name: np.zeros((len(all_lengths), *array.shape[1:]), array.dtype)
+        for name, array in control.items()
+    }
+    padded["past_lengths"][:] = padded["total_lengths"][:] = all_lengths
+    for name, array in control.items():
+        padded[name][rows] = array
+    whole = (len(all_lengths), *shape[1:])
+    filled = None if logits is None else np.empty(whole, np.float32)
+    model.run(padded, filled, whole)
+    if logits is not None and filled is not None:
+        logits[...] = filled[rows]
