@@ -3,8 +3,8 @@
 Reading order: ``session`` (what users call) with ``row_calls``, ``text_calls`` and ``state_calls``
 (what it can do with its rows), ``batch`` (requests that come and go), ``continuation`` (one text
 that grows), ``manifest`` (what an exported folder says about itself), ``open_model`` and ``cache``
-(the state buffers), ``row_state`` and ``state_file`` (saved prefixes), ``binding`` and ``ort`` (ONNX
-Runtime), ``open_engine`` and ``tensorrt_model`` (TensorRT), ``evaluate``.
+(the state buffers), ``row_state`` and ``state_file`` (saved prefixes), ``binding`` and ``ort``
+(ONNX Runtime), ``open_engine`` and ``tensorrt_model`` (TensorRT), ``evaluate``.
 """
 
 from __future__ import annotations
