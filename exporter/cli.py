@@ -47,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_build_engine_parser(subparsers)
     runtime_commands.add_generate_parser(subparsers)
     runtime_commands.add_evaluate_parser(subparsers)
+    runtime_commands.add_bench_parser(subparsers)
     runtime_commands.add_env_parser(subparsers)
     for sub in subparsers.choices.values():
         sub.add_argument("--debug", action="store_true", help="show the traceback of an error")

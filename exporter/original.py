@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from minicache.exporter.original_inputs import (
     ring_inputs,
 )
 from minicache.exporter.original_session import OriginalSession, WrongShapesError
+from minicache.exporter.shared_original import SharedOriginal, can_share
 from minicache.exporter.sites import GROUP_QUERY, ModelDescription
 from minicache.exporter.time_limit import seconds_for
 from minicache.runtime.errors import SessionError
@@ -59,6 +61,7 @@ class OriginalModel:
         self._idle = idle_inputs(model)
         check_inputs(self._types, {*self._present_names(), *self._idle})
         self._rings = ring_inputs(self._description)
+        self._item_bytes = int(self._description.sites[0].dtype.itemsize)
         self._past: dict[str, Any] = {}
         self._length = 0
         self._batch = 0
@@ -78,6 +81,17 @@ class OriginalModel:
     def fixed_batch(self) -> int:
         """Rows that the graph takes; 0: any number."""
         return self._description.fixed_batch
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the cache as it is between two calls."""
+        return sum(math.prod(value.shape()) * self._item_bytes for value in self._past.values())
+
+    def sharing(self, capacity: int) -> SharedOriginal | None:
+        """Another cache of this model, in buffers that stay; None where its form grows caches."""
+        if not can_share(self._description):
+            return None
+        return SharedOriginal(self._session.bare, self._description, capacity)
 
     def reset(self) -> None:
         """Empties the cache."""

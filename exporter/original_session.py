@@ -43,6 +43,11 @@ class OriginalSession:
         self._reuse = True
         self.types: dict[str, str] = {v.name: v.type for v in self._session.get_inputs()}
 
+    @property
+    def bare(self) -> Any:
+        """The ``onnxruntime.InferenceSession`` itself."""
+        return self._session
+
     def io_binding(self) -> Any:
         """A new binding of this session."""
         return self._session.io_binding()

@@ -1,7 +1,6 @@
-"""An original GroupQueryAttention graph with its cache in place, the best way it can be driven.
+"""An original GroupQueryAttention graph with its cache in place, also in int8.
 
-Past and present are one buffer of the full capacity (``past_present_share_buffer``), in the
-model's type or in int8 with a scale per channel: the graph is then rewritten, weights stay.
+An int8 cache has a scale per channel: the graph is then rewritten, weights stay.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import onnxruntime as ort
 
 from minicache.exporter.find_attention import find_sites
 from minicache.exporter.io import find_model_file, load_model, read_facts
-from minicache.exporter.sites import GROUP_QUERY
+from minicache.exporter.shared_original import SharedOriginal
 
 Array = npt.NDArray[Any]
 K_SCALE, V_SCALE = 12, 13  # places of inputs
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
-class SharedBuffers:
+class SharedBuffers(SharedOriginal):
     """Reads tokens of one row.
 
     Args:
@@ -34,7 +33,7 @@ class SharedBuffers:
         scales: by cache input, fp32 ``[1, Hk, 1, D]``: of an int8 cache; None: the model's type.
 
     Raises:
-        ValueError: another form of attention, or a mask of other inputs.
+        UnsupportedModelError: another form of attention, or a mask of other inputs.
     """
 
     def __init__(
@@ -46,8 +45,6 @@ class SharedBuffers:
     ) -> None:
         file = find_model_file(path)
         description = find_sites(load_model(file), read_facts(file))
-        if description.form != GROUP_QUERY:
-            raise ValueError(f"the cache of form {description.form} cannot stay in place")
         graph = onnx.load(str(file), load_external_data=False)
         if scales is not None:
             quantise_cache(graph, scales)
@@ -57,42 +54,8 @@ class SharedBuffers:
         if threads is not None:
             options.intra_op_num_threads = threads
         source = graph.SerializeToString()
-        self._session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        self._length, self._logits = 0, description.logits.name
-        self._names = {value.name for value in self._session.get_inputs()}
-        self.buffers: dict[str, Array] = {}
-        self._bound: list[tuple[str, str, Any]] = []
-        for site in description.sites:
-            for past, present in (
-                (site.past_key, site.present_key),
-                (site.past_value, site.present_value),
-            ):
-                kind = np.int8 if scales is not None else site.dtype.numpy()
-                shape = 1, site.num_kv_heads, capacity, site.head_dim
-                name = past.name or ""
-                self.buffers[name] = np.zeros(shape, kind)
-                value = ort.OrtValue.ortvalue_from_numpy(self.buffers[name])
-                self._bound.append((name, present.name or "", value))
-
-    def forward(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Appends tokens ``[1, S]``; returns logits ``[1, S, V]``."""
-        total = self._length + ids.shape[1]
-        given = {
-            "input_ids": np.ascontiguousarray(ids, np.int64),
-            "attention_mask": np.ones((1, total), np.int64),
-            "position_ids": np.arange(self._length, total, dtype=np.int64)[None],
-        }
-        binding = self._session.io_binding()
-        for name in self._names & set(given):
-            binding.bind_cpu_input(name, given[name])
-        for past, present, value in self._bound:
-            binding.bind_ortvalue_input(past, value)
-            binding.bind_ortvalue_output(present, value)
-        binding.bind_output(self._logits, "cpu")
-        self._session.run_with_iobinding(binding)
-        self._length = total
-        logits = binding.get_outputs()[-1]  # the last one that was bound
-        return np.asarray(logits.numpy(), np.float32)
+        session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        super().__init__(session, description, capacity, None if scales is None else np.int8)
 
 
 def channel_scales(buffers: Mapping[str, Array], tokens: int) -> dict[str, Array]:
