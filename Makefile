@@ -44,7 +44,7 @@ format: $(VENV)/.installed
 ort-range: native
 	$(PYTHON) -m venv build/ort-lowest
 	build/ort-lowest/bin/python -m pip install --quiet onnxruntime==1.20.1 numpy onnx onnx-ir \
-	  tokenizers jinja2 rich pytest pytest-xdist hypothesis
+	  tokenizers safetensors jinja2 rich pytest pytest-xdist hypothesis
 	PYTHONPATH=build/editable/import build/ort-lowest/bin/python -m pytest -q -n $(WORKERS) \
 	  tests/plugins/test_ort_*.py tests/runtime/test_session.py -m 'not slow'
 

@@ -13,11 +13,11 @@ def read_byte_count(text: str) -> int:
     Raises:
         SessionError: it is no positive number of bytes.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)(i?)B?", text, re.IGNORECASE)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(?:([KMGT])(i?))?B?", text, re.IGNORECASE)
     count = 0
     if found:
         number, unit, binary = found.groups()
-        power = " KMGT".index(unit.upper() or " ")
+        power = " KMGT".index((unit or " ").upper())
         count = int(float(number) * (1024 if binary else 1000) ** power)
     if count < 1:
         raise SessionError(f"{text!r} is no number of bytes; give one such as 512MiB or 1GiB")

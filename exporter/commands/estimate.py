@@ -6,8 +6,6 @@ import argparse
 import json
 from typing import Any
 
-from minicache.runtime.byte_size import parse_byte_size
-
 
 def add_estimate_parser(subparsers: Any) -> None:
     """Adds the parser of ``estimate``."""
@@ -29,7 +27,7 @@ def add_estimate_parser(subparsers: Any) -> None:
     parser.add_argument("--context", type=_positive, help="tokens per sequence; None: the model's")
     parser.add_argument("--batch", type=_positive, default=1, help="sequences")
     parser.add_argument(
-        "--memory", type=_size, metavar="SIZE", help="for caches, e.g. 16GiB: count the streams"
+        "--memory", metavar="SIZE", help="for caches, e.g. 16GiB: count the streams"
     )
     parser.add_argument(
         "--ratio",
@@ -53,23 +51,18 @@ def _positive(text: str) -> int:
     return value
 
 
-def _size(text: str) -> int:
-    try:
-        return parse_byte_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Prints a table, or JSON, of every model."""
     from minicache.exporter.estimation.compare import Question, compare
     from minicache.exporter.estimation.find_geometry import find_geometry
     from minicache.exporter.reporting.estimate_text import estimate_lines
+    from minicache.runtime.byte_count import read_byte_count
 
+    memory = None if arguments.memory is None else read_byte_count(arguments.memory)
     question = Question(
         arguments.context,
         arguments.batch,
-        arguments.memory,
+        memory,
         arguments.ratio,
         arguments.max_group_size,
     )
@@ -77,6 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([one.to_dict() for one in found], indent=1))
         return 0
-    tables = [estimate_lines(one, arguments.batch, arguments.memory) for one in found]
+    tables = [estimate_lines(one, arguments.batch, memory) for one in found]
     print("\n\n".join("\n".join(lines) for lines in tables))
     return 0

@@ -173,7 +173,7 @@ def test_what_a_configuration_lacks_is_named(content: str, words: str, tmp_path:
         (["llama-2-7b", "--ratio", "nan"], "--ratio is nan"),
         (["llama-2-7b", "--context", "3"], "give at least 16"),
         (["llama-2-7b", "--max-group-size", "0"], "0 is not a positive number"),
-        (["llama-2-7b", "--memory", "3XB"], "'3XB' is no size"),
+        (["llama-2-7b", "--memory", "3XB"], "'3XB' is no number of bytes"),
         (["llama-2-7b", "--batch", "x"], "'x'"),
     ],
 )

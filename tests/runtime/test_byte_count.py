@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicache.runtime.byte_size import parse_byte_size
+from minicache.runtime.byte_count import read_byte_count
+from minicache.runtime.errors import SessionError
 
 
 @pytest.mark.parametrize(
@@ -23,16 +24,16 @@ from minicache.runtime.byte_size import parse_byte_size
     ],
 )
 def test_units(text: str, size: int) -> None:
-    assert parse_byte_size(text) == size
+    assert read_byte_count(text) == size
 
 
 @given(st.integers(1, 10**15))
 def test_numbers_are_bytes(size: int) -> None:
-    assert parse_byte_size(str(size)) == size
+    assert read_byte_count(str(size)) == size
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "3XB", "1e9", "iB", "5iB", "0", "0.4", "1 GB GB"])
 def test_anything_else_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"byte|no size") as error:
-        parse_byte_size(text)
+    with pytest.raises(SessionError, match="is no number of bytes; give one such as") as error:
+        read_byte_count(text)
     assert repr(text) in str(error.value)
