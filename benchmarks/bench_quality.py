@@ -15,7 +15,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from paired import DocumentRow, Ratio, summarise, versus
 from row_store import Row, RowStore, digest, folder_digest
 
 from minicache.runtime.accounting import kv_elements
+from minicache.runtime.errors import PlanError, UnsupportedModelError
 from minicache.runtime.metrics import Float, kl_divergence, log_softmax
 
 SCORED = 512  # tokens at the end of a long context
@@ -144,8 +145,25 @@ def interval(ratio: Ratio) -> str:
     return f"{ratio.value:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
 
 
-def run(given: argparse.Namespace) -> tuple[Row, dict[str, list[DocumentRow]]]:
+def made(baselines: Baselines, names: Sequence[str], *, skip: bool) -> Iterator[Configuration]:
+    """Baselines by name; those that the model does not allow end the program, or are left out."""
+    for name in names:
+        try:
+            yield baselines.configuration(name)
+        except (PlanError, UnsupportedModelError) as error:
+            if not skip:
+                raise SystemExit(f"{name}: {error}") from error
+            print(f"left out {name}: {error}", flush=True)
+
+
+def run(
+    given: argparse.Namespace, *, skip: bool = False
+) -> tuple[Row, dict[str, list[DocumentRow]]]:
     """Measures what is missing and prints the table.
+
+    Args:
+        given: the command line.
+        skip: leave out baselines that the model does not allow.
 
     Returns:
         What ``--json`` holds, and the documents' rows by configuration.
@@ -174,7 +192,8 @@ def run(given: argparse.Namespace) -> tuple[Row, dict[str, list[DocumentRow]]]:
     configurations = [
         exported(name, folder, folder_digest(folder), given.context, given.threads)
         for name, folder in given.exports
-    ] + [baselines.configuration(name) for name in given.baseline]
+    ]
+    configurations += made(baselines, given.baseline, skip=skip)
     for item in configurations:
         if item.chunk is not None and given.chunk > item.chunk:
             raise SystemExit(

@@ -2,7 +2,7 @@
 
 ORIGINAL is an exact-mode export. Exports in subspace mode count as ours; one in paper mode is a
 rival, too. All options of ``bench_quality.py`` hold, whose protocol this is; without ``--method``
-all methods are run that the model's cache allows.
+all methods are run that the model allows.
 
     python benchmarks/rivals/compare.py OUT_EXACT ours=OUT minicache=OUT_PAPER \
         --text prose=prose.txt --documents 4 --json rivals.json --svg rivals.svg
@@ -42,7 +42,7 @@ def main() -> None:
     given, rest = parser.parse_known_args()
     methods = given.method or [name for name in BASELINES if not name.endswith(PROTECTED)]
     quality = parse([*rest, *(f"--baseline={name}" for name in methods)])
-    result, rows = run(quality)
+    result, rows = run(quality, skip=not given.method)
 
     modes = {name: Manifest.load(path).mode for name, path in quality.exports}
     ours = [name for name, mode in modes.items() if mode == "subspace"]

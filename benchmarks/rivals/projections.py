@@ -163,7 +163,7 @@ def _input_width(linear: ir.Node) -> int:
     weight = linear.inputs[1]
     assert weight is not None and weight.shape is not None
     transposed = linear.attributes.get_int("transB", 0)
-    return int(weight.shape[1 if transposed else 0])
+    return weight.shape.numpy()[1 if transposed else 0]
 
 
 def _gain(source: ir.Value, size: int) -> Array:

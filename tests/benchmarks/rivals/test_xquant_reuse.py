@@ -12,19 +12,21 @@ from minicache.runtime.errors import PlanError
 from tests.benchmarks.rivals.vectors import LAYERS, SHAPE, cache, error
 
 
-def test_a_pair_by_hand() -> None:
+def test_pairs_by_hand() -> None:
     """Values 0, 1, 2, 3 below and ten times as much above: the upper layer needs no codes."""
-    shape = CacheShape(2, 1, GROUP)
     lower = np.tile(np.arange(4, dtype=np.float32), GROUP // 4)[None, None].repeat(GROUP, 1)
-    layers = [lower, 10 * lower]
-    codec = XQuantReuse(3, shape)
+    other = lower[..., ::-1]
+    codec = XQuantReuse(3, CacheShape(4, 1, GROUP))
     # 3 bit levels are 3/7 apart: codes 0, 2, 5, 7.
     expected = np.tile(np.array([0, 6, 15, 21]) / 7, GROUP // 4)
-    for shown, scale in zip(codec.rewrite(layers, layers, 0)[1], (1, 10), strict=True):
-        np.testing.assert_allclose(shown[0, 5], scale * expected, rtol=1e-3)
-    reversed_above = [lower, -lower]
-    found = codec.rewrite(layers, reversed_above, 0)[1][1]
-    np.testing.assert_allclose(found[0, 5], expected - 3, atol=2e-3), "opposite codes are not seen"
+    keys = [lower] * 4
+    found = codec.rewrite(keys, [lower, 10 * lower, other, 10 * other], 0)[1]
+    wanted = [expected, 10 * expected, expected[::-1], 10 * expected[::-1]]
+    for shown, values in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(shown[0, 5], values, rtol=1e-3)
+    # What is high above and low below is not seen: codes are the lower layer's.
+    found = codec.rewrite(keys, [lower, -lower, other, other], 0)[1]
+    np.testing.assert_allclose(found[1][0, 5], expected - 3, atol=2e-3)
 
 
 @pytest.mark.parametrize("bits", [3, 4])
