@@ -15,6 +15,7 @@ from benchmarks.rivals.projections import Projection, read_projections, read_rop
 from benchmarks.rivals.vfold import VFold
 from minicache.exporter.baselines.cache_shape import CacheShape
 from minicache.exporter.calibration.rope_probe import Rope
+from minicache.runtime.errors import UnsupportedModelError
 
 Array = npt.NDArray[Any]
 
@@ -38,15 +39,37 @@ class ModelFacts:
     sample: Callable[[], Sequence[Array]]
     _maps: dict[int, tuple[HeadMap, ...]] = field(default_factory=dict, repr=False)
 
-    @cached_property
+    @property
     def ropes(self) -> tuple[Rope, ...]:
         """See ``read_ropes``."""
-        return read_ropes(self.folder, self.positions)
+        found = self._ropes
+        if isinstance(found, UnsupportedModelError):
+            raise found
+        return found
 
-    @cached_property
+    @property
     def projections(self) -> tuple[Projection, ...]:
         """See ``read_projections``."""
-        return read_projections(self.folder)
+        found = self._projections
+        if isinstance(found, UnsupportedModelError):
+            raise found
+        return found
+
+    # A refusal takes as long to find out as an answer, and concerns every setting of a method.
+
+    @cached_property
+    def _ropes(self) -> tuple[Rope, ...] | UnsupportedModelError:
+        try:
+            return read_ropes(self.folder, self.positions)
+        except UnsupportedModelError as error:
+            return error
+
+    @cached_property
+    def _projections(self) -> tuple[Projection, ...] | UnsupportedModelError:
+        try:
+            return read_projections(self.folder)
+        except UnsupportedModelError as error:
+            return error
 
     def maps(self, group_layers: int) -> tuple[HeadMap, ...]:
         """See ``VFold.fit``."""
