@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
-from configurations import BASELINES, Baselines, Configuration, exported, named_path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from configurations import BASELINES, FITTED, Baselines, Configuration, exported, named_path
 from held_out import pick_documents, split_text
 from models import Model, Original
 from needle import NeedleCase, make_case
@@ -116,7 +120,7 @@ def main() -> None:
     tokenizer = original.session.tokenizer
     before, after = split_text(given.text, given.skip_fraction)
     seen = []
-    if any(name.startswith("static") for name in given.baseline):
+    if any(name.startswith(FITTED) for name in given.baseline):
         length = min(CALIBRATION_TOKENS, capacity)
         seen = pick_documents(before, tokenizer, length, given.calibration_documents)
     cases = [
@@ -126,7 +130,7 @@ def main() -> None:
     ]
     settings: Row = {"original": folder_digest(given.original), "chunk": given.chunk}
     calibrated = digest(*(np.asarray(ids, np.int64).tobytes() for ids in seen))
-    baselines = Baselines(original, seen, calibrated)
+    baselines = Baselines(original, seen, calibrated, capacity)
     configurations = [
         exported(name, folder, folder_digest(folder), capacity, given.threads)
         for name, folder in given.exports

@@ -14,24 +14,30 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from configurations import BASELINES, Baselines, Configuration, exported, named_path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from configurations import BASELINES, FITTED, Baselines, Configuration, exported, named_path
 from held_out import Documents, pick_documents, split_text
 from models import Ids, Logits, Model, Original
 from paired import DocumentRow, Ratio, summarise, versus
 from row_store import Row, RowStore, digest, folder_digest
 
 from minicache.runtime.accounting import kv_elements
+from minicache.runtime.errors import PlanError, UnsupportedModelError
 from minicache.runtime.metrics import Float, kl_divergence, log_softmax
 
 SCORED = 512  # tokens at the end of a long context
 CALIBRATION_TOKENS = 1024
 
 
-def parse() -> argparse.Namespace:
-    """The command line, checked."""
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, or what is given instead of it, checked."""
     parser = argparse.ArgumentParser(description=__doc__ and __doc__.splitlines()[0])
     parser.add_argument("original", type=Path, help="folder that --mode exact wrote")
     parser.add_argument("exports", type=named_path, nargs="*", metavar="NAME=FOLDER")
@@ -56,7 +62,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--versus", type=str, action="append", default=[], metavar="NAME:NAME")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--resume", action="store_true", help="extend the .jsonl beside --json")
-    given = parser.parse_intermixed_args()  # NAME=FOLDER anywhere
+    given = parser.parse_intermixed_args(arguments)  # NAME=FOLDER anywhere
     if given.prefill is None:
         given.prefill = given.context // 2 if given.context <= 1024 else given.context - SCORED
     if not 0 < given.prefill < given.context or given.chunk < 1:
@@ -139,9 +145,29 @@ def interval(ratio: Ratio) -> str:
     return f"{ratio.value:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
 
 
-def main() -> None:
-    """Measures what is missing, then prints the table."""
-    given = parse()
+def made(baselines: Baselines, names: Sequence[str], *, skip: bool) -> Iterator[Configuration]:
+    """Baselines by name; those that the model does not allow end the program, or are left out."""
+    for name in names:
+        try:
+            yield baselines.configuration(name)
+        except (PlanError, UnsupportedModelError) as error:
+            if not skip:
+                raise SystemExit(f"{name}: {error}") from error
+            print(f"left out {name}: {error}", flush=True)
+
+
+def run(
+    given: argparse.Namespace, *, skip: bool = False
+) -> tuple[Row, dict[str, list[DocumentRow]]]:
+    """Measures what is missing and prints the table.
+
+    Args:
+        given: the command line.
+        skip: leave out baselines that the model does not allow.
+
+    Returns:
+        What ``--json`` holds, and the documents' rows by configuration.
+    """
     store = RowStore(given.json and given.json.with_suffix(".jsonl"), resume=given.resume)
     capacity = max(given.context, min(CALIBRATION_TOKENS, given.context))
     original = Original(given.original, capacity, given.threads)
@@ -151,7 +177,7 @@ def main() -> None:
     for kind, path in given.text:
         before, after = split_text(path, given.skip_fraction)
         documents[kind] = pick_documents(after, tokenizer, given.context, given.documents)
-        if any(name.startswith("static") for name in given.baseline):
+        if any(name.startswith(FITTED) for name in given.baseline):
             seen += pick_documents(
                 before, tokenizer, min(CALIBRATION_TOKENS, given.context),
                 given.calibration_documents,
@@ -162,11 +188,12 @@ def main() -> None:
         "chunk": given.chunk,
     }
     calibrated = digest(*(np.asarray(ids, np.int64).tobytes() for ids in seen))
-    baselines = Baselines(original, seen, calibrated)
+    baselines = Baselines(original, seen, calibrated, given.prefill)
     configurations = [
         exported(name, folder, folder_digest(folder), given.context, given.threads)
         for name, folder in given.exports
-    ] + [baselines.configuration(name) for name in given.baseline]
+    ]
+    configurations += made(baselines, given.baseline, skip=skip)
     for item in configurations:
         if item.chunk is not None and given.chunk > item.chunk:
             raise SystemExit(
@@ -209,7 +236,8 @@ def main() -> None:
     result["versus"] = {pair: dataclasses.asdict(ratio) for pair, ratio in differences.items()}
     if given.json:
         given.json.write_text(json.dumps(result, indent=1) + "\n")
+    return result, rows
 
 
 if __name__ == "__main__":
-    main()
+    run(parse())

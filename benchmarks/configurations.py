@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from models import Baseline, Exported, Model, Original
 
+from benchmarks.rivals.catalogue import RIVALS, Exact
+from benchmarks.rivals.model_facts import ModelFacts
 from minicache.exporter.baselines.cache_codec import CacheCodec
 from minicache.exporter.baselines.cache_shape import CacheShape
 from minicache.exporter.baselines.exact_cache import Array
@@ -19,10 +21,11 @@ from minicache.runtime.accounting import bits_per_element
 from minicache.runtime.cache import Cache, round_capacity
 from minicache.runtime.manifest import Manifest
 
-PLAIN = ("static-int8", "static-int4", "kivi-int4", "kivi-int3", "kivi-int2")
+PLAIN = ("static-int8", "static-int4", "kivi-int4", "kivi-int3", "kivi-int2", *RIVALS)
 PROTECTED = "-protected"  # with the sinks and the window that exports of ours have by default
 SINKS, WINDOW = 4, 64
 BASELINES = (*PLAIN, *(name + PROTECTED for name in PLAIN))
+FITTED = ("static", *(name for name, rival in RIVALS.items() if rival.count))  # to a text
 
 
 @dataclass
@@ -81,39 +84,50 @@ class Baselines:
         original: whose session they run on.
         documents: to fit static scales to.
         identity: names the original and these documents.
+        prompt: tokens of the prompts.
     """
 
     def __init__(
-        self, original: Original, documents: Sequence[Sequence[int]], identity: str
+        self, original: Original, documents: Sequence[Sequence[int]], identity: str, prompt: int
     ) -> None:
         self._original, self._documents, self._identity = original, documents, identity
         self._vectors: dict[int, tuple[list[Array], list[Array]]] = {}
+        session = original.session
+        self._shape = CacheShape.of(session.manifest)
+        self._facts = ModelFacts(
+            session.folder,
+            self._shape,
+            session.capacity,
+            prompt,
+            lambda: self._sample(SINKS)[1],
+        )
+
+    def _sample(self, sinks: int) -> tuple[list[Array], list[Array]]:
+        if sinks not in self._vectors:
+            self._vectors[sinks] = self._original.vectors(self._documents, sinks)
+        return self._vectors[sinks]
 
     def configuration(self, name: str) -> Configuration:
         """The configuration of one of ``BASELINES``."""
         plain = name.removesuffix(PROTECTED)
         protected = plain != name
+        if plain in RIVALS:
+            return self._rival(name, plain, protected)
         family, bits = plain.split("-int")
-        shape = CacheShape.of(self._original.session.manifest)
+        shape = self._shape
         sinks = SINKS if protected else 0
         window = WINDOW if protected or family == "kivi" else 0
-
-        def with_rings(codec: CacheCodec) -> Callable[[int], int]:
-            # Sliding-window layers hold the same whatever the codec.
-            return lambda context: codec.cache_bytes(context) + shape.ring_bytes
 
         if family == "kivi":
             kivi = Kivi(int(bits), shape, sinks, window, name)
             return Configuration(
-                name, name, kivi.bits_per_element, with_rings(kivi),
+                name, name, kivi.bits_per_element, self._with_rings(kivi),
                 lambda: Baseline(self._original, kivi), window,
             )  # fmt: skip
 
         def fit() -> Model:
-            if sinks not in self._vectors:
-                self._vectors[sinks] = self._original.vectors(self._documents, sinks)
             codec = StaticInteger.fit(
-                *self._vectors[sinks], int(bits), sinks=sinks, window=window, name=name
+                *self._sample(sinks), int(bits), sinks=sinks, window=window, name=name
             )
             return Baseline(self._original, codec)
 
@@ -121,9 +135,26 @@ class Baselines:
         scales = (np.ones((shape.num_kv_heads, shape.head_dim), np.float32),) * shape.layers
         unfitted = StaticInteger(int(bits), scales, scales, sinks, window, name)
         return Configuration(
-            name, f"{name} {self._identity}", unfitted.bits_per_element, with_rings(unfitted),
+            name, f"{name} {self._identity}", unfitted.bits_per_element, self._with_rings(unfitted),
             fit, window or None,
         )  # fmt: skip
+
+    def _rival(self, name: str, plain: str, protected: bool) -> Configuration:
+        rival = RIVALS[plain]
+        exact = Exact(SINKS, WINDOW) if protected else rival.exact
+        counted = (rival.count or rival.make)(self._facts, exact, name)
+        return Configuration(
+            name,
+            f"{name} {self._identity}" if rival.count else name,
+            counted.bits_per_element,
+            self._with_rings(counted),
+            lambda: Baseline(self._original, rival.make(self._facts, exact, name)),
+            exact.window or None,
+        )
+
+    def _with_rings(self, codec: CacheCodec) -> Callable[[int], int]:
+        # Sliding-window layers hold the same whatever the codec.
+        return lambda context: codec.cache_bytes(context) + self._shape.ring_bytes
 
 
 def named_path(text: str) -> tuple[str, Path]:

@@ -1,0 +1,62 @@
+"""The comparison as a figure: ratio against perplexity, and against KL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+import matplotlib.pyplot as plt
+
+# Settings of one method are one line: names without their bits, ratio or protection.
+SETTING = re.compile(r"-(int\d+|[\d.]+x)(?=-|$)")
+MARKERS = "osD^vP*Xh<>pd"
+FLOOR = 1e-4  # losses below are drawn here
+
+
+def method_of(name: str) -> str:
+    """The method that a rival's name is a setting of."""
+    return SETTING.sub("", name)
+
+
+def draw(result: Mapping[str, Any], ours: Mapping[str, str], path: Path) -> None:
+    """Writes an SVG file, the same bytes for the same numbers.
+
+    Args:
+        result: what ``bench_quality.run`` gives.
+        ours: what each export's line is called.
+        path: of the file.
+    """
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for name, row in result["configurations"].items():
+        lines.setdefault(ours.get(name, method_of(name)), []).append(row)
+    mpl.rcParams.update({"svg.hashsalt": "rivals", "svg.fonttype": "none", "font.size": 8})
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    colours = plt.get_cmap("tab20")
+    for number, (name, rows) in enumerate(lines.items()):
+        rows = sorted(rows, key=lambda row: -row["bits_per_element"])
+        ratios = [16 / row["bits_per_element"] for row in rows]
+        own = name in ours.values()
+        style = {
+            "label": name,
+            "color": "black" if own else colours(number % 20),
+            "linewidth": 2.2 if own else 1.0,
+            "marker": MARKERS[number % len(MARKERS)],
+            "markersize": 5,
+        }
+        extra = [max(row["ratio"]["value"] - 1, FLOOR) for row in rows]
+        axes[0].plot(ratios, extra, **style)
+        axes[1].plot(ratios, [max(row["kl"], FLOOR) for row in rows], **style)
+    for axis, title in zip(axes, ("added perplexity, share", "KL, nats per token"), strict=True):
+        axis.set(xscale="log", yscale="log", xlabel="fp16 over coded tokens, times", ylabel=title)
+        axis.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
+        axis.minorticks_off()
+        axis.grid(color="0.9")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right center", frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)

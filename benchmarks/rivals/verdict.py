@@ -1,0 +1,69 @@
+"""Against each rival: which of our exports takes no more bits, and is it better or worse?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.paired import DocumentRow, Ratio, versus
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A rival against the best of ours among those that take no more bits.
+
+    Attributes:
+        rival: its name.
+        ours: name of the export; None: all of ours take more bits.
+        perplexity: ours over the rival's; None without ``ours``.
+        kl: KL of ours over the rival's, in nats per token.
+    """
+
+    rival: str
+    ours: str | None
+    perplexity: Ratio | None
+    kl: float | None
+
+    @property
+    def outcome(self) -> str:
+        """``better`` or ``worse`` where the interval leaves out 1, ``open`` otherwise."""
+        if self.perplexity is None:
+            return "no such export"
+        low, high = self.perplexity.low, self.perplexity.high
+        if low is None or high is None:
+            return "one document"
+        return "better" if high < 1 else "worse" if low > 1 else "open"
+
+
+def judge(
+    rows: Mapping[str, Sequence[DocumentRow]],
+    bits: Mapping[str, float],
+    ours: Sequence[str],
+    slack: float = 0.02,
+) -> list[Verdict]:
+    """Verdicts on all configurations that are not ours.
+
+    Args:
+        rows: of each configuration, of the same documents.
+        bits: per element of each one's coded part.
+        ours: names of our exports; the one with the least KL is chosen among those that take at
+            most ``1 + slack`` times as many bits.
+        slack: for padding.
+    """
+    found = []
+    for name in rows:
+        if name in ours:
+            continue
+        able = [own for own in ours if bits[own] <= (1 + slack) * bits[name]]
+        if not able:
+            found.append(Verdict(name, None, None, None))
+            continue
+        best = min(able, key=lambda own: mean_kl(rows[own]))
+        ratio = versus(rows[best], rows[name])
+        found.append(Verdict(name, best, ratio, mean_kl(rows[best]) / mean_kl(rows[name])))
+    return found
+
+
+def mean_kl(rows: Sequence[DocumentRow]) -> float:
+    """KL in nats per token over all rows."""
+    return sum(row.kl for row in rows) / sum(row.tokens for row in rows)
