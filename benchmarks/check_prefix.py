@@ -113,6 +113,7 @@ def check_drift(folder: Path, steps: int, threads: int | None) -> None:
     sampler = Sampler(SamplingOptions(temperature=1.0, seed=0))
     with Session(folder, threads=threads) as session:
         logits = session.prefill([1, 2, 3])[0]
+        before = held = 0
         for step in range(steps):
             if step == SETTLED:  # arenas and thread pools have what they need
                 before, held = anonymous_bytes(), session.row_bytes(int(session.lengths[0]))

@@ -36,7 +36,8 @@ def measure_speed(folder: Path, rows: int, context: int, steps: int, threads: in
         batch = Batch(session)
         for _ in range(rows):
             # Of random tokens no text ends early.
-            batch.add(random.integers(100, session.manifest.vocab_size, context), steps + 2)
+            prompt = random.integers(100, session.manifest.vocab_size, context).tolist()
+            batch.add(prompt, steps + 2)
         start, waiting = time.perf_counter(), set(batch.active)
         while waiting:
             waiting -= {token.request for token in batch.step()}
