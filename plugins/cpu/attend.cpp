@@ -1,9 +1,9 @@
 // Attention of one kv head over blocks of 64 tokens (flash decoding): scores, online softmax,
 // weighted values. Few rows (decode) read keys and codes as they lie in memory; many rows (prefill)
-// first bring the block into fp32 scratch, where its cost is shared by all of them.
-#include "cpu/block_products.h"
-#include "cpu/code_products.h"
+// first bring the block into fp32 scratch, where its cost is shared by all of them (many_rows.h).
 #include "cpu/isa_kernels.h"
+#include "cpu/many_rows.h"
+#include "cpu/tables.h"
 #if defined(__AVX2__)
 #include "cpu/integer_scores.h"
 #include "cpu/integer_values.h"
@@ -13,13 +13,9 @@ namespace minicache {
 namespace MINICACHE_ISA {
 namespace {
 
-int64_t Widest(const Widths& n) {
-  const int64_t code = n.key > n.value ? n.key : n.value;
-  return code > n.vector ? code : n.vector;
-}
-
 void AttendVectors(const AttendTask& task, const BlockView& block, int64_t rows,
                    const Workspace& w) {
+  if (rows > kFewRows) return AttendManyVectors(task, block, rows, w);
   const TokenRun& run = *block.run;
   const int64_t at = block.first * run.stride, next = at + kBlockTokens * run.stride;
   const Vectors keys = ViewVectors(task, block, run.key, w.vectors);
@@ -37,13 +33,8 @@ void ScoreCodeBlock(const AttendTask& task, const BlockView& block, const CodeBl
   if (format.layout != Layout::kTile || !IsVectorisable(format)) {
     const Vectors keys = ViewCodes(format, false, codes, task.widths.key, w.vectors);
     Score(q, block, keys, nullptr, rows, w);
-  } else if (rows <= kFewRows) {
-    ScoreCodes(format, codes, q.data, q.stride, rows, w.softmax.scores, ahead);
   } else {
-    ReadKeysTransposed(format, codes, w.turned);
-    memset(w.softmax.scores, 0, (size_t)(rows * kBlockTokens) * sizeof(float));
-    AddProduct<Float32>(q.data, q.stride, (const char*)w.turned, kBlockTokens * 4, rows,
-                        format.components, kBlockTokens, w.softmax.scores, kBlockTokens);
+    ScoreCodes(format, codes, q.data, q.stride, rows, w.softmax.scores, ahead);
   }
 }
 
@@ -92,6 +83,7 @@ bool AddAsIntegers(const AttendTask&, const CodeBlock&, const Ahead&, int64_t, c
 
 void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows, Workspace* space) {
   const Workspace& w = *space;
+  if (rows > kFewRows) return AttendManyCodes(task, block, rows, w);
   const TokenRun& run = *block.run;
   const CodeFormat &keys = *task.key_format, &values = *task.value_format;
   const char* key = run.key + block.first * keys.bytes;
@@ -111,7 +103,7 @@ void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows, W
   float* output = w.softmax.output + task.widths.output - task.widths.value;
   const Ahead keys_ahead = {key + kBlockTokens * keys.bytes, next_count * keys.bytes};
   if (AddAsIntegers(task, codes, keys_ahead, rows, w, output)) return;
-  if (rows <= kFewRows && values.layout == Layout::kTile && IsVectorisable(values)) {
+  if (values.layout == Layout::kTile && IsVectorisable(values)) {
     AddCodedValues(values, codes, w.softmax.scores, rows, output, task.widths.output, keys_ahead);
   } else {
     const Vectors vectors = ViewCodes(values, true, codes, task.widths.value, w.vectors);
@@ -134,6 +126,19 @@ void ProjectQueries(const AttendTask& task, int64_t segment, int64_t rows, const
   ClearTails(target, n.key, 0, rows, components, RoundToLanes(components));
 }
 
+void MakeCodeQueries(const AttendTask& task, int64_t segment, int64_t rows, Workspace* w) {
+  w->segment = segment;
+  w->code_query = {w->projected, task.widths.key};
+  if (task.projected) {
+    w->code_query.data = task.projected + (segment - task.first_segment) * rows * task.widths.key;
+  } else {
+    ProjectQueries(task, segment, rows, *w, w->projected);
+  }
+  if (rows <= kFewRows) return;
+  InterleaveRows(w->code_query.data, w->code_query.stride, rows,
+                 RoundToLanes(task.key_format->components), w->code_interleaved);
+}
+
 // A block of codes, piece by piece where segments end in it.
 void AttendSegments(const AttendTask& task, BlockView block, int64_t rows, Workspace* w) {
   const Rotation& rotation = *task.rotation;
@@ -141,52 +146,26 @@ void AttendSegments(const AttendTask& task, BlockView block, int64_t rows, Works
     const int64_t segment = rotation.SegmentOf(block.first + block.begin);
     const int64_t border = (segment + 1) * rotation.segment_length - block.first;
     block.end = rotation.segment_length > 0 && border < end ? (int32_t)border : end;
-    if (segment != w->segment) {
-      w->segment = segment;
-      w->code_query = {w->projected, task.widths.key};
-      if (task.projected) {
-        w->code_query.data =
-            task.projected + (segment - task.first_segment) * rows * task.widths.key;
-      } else {
-        ProjectQueries(task, segment, rows, *w, w->projected);
-      }
-    }
+    if (segment != w->segment) MakeCodeQueries(task, segment, rows, w);
     AttendCodes(task, block, rows, w);
   }
 }
 
-// Scratch, and the scaled queries in it.
+// The scratch with the scaled queries in it.
 Workspace Prepare(const AttendTask& task, int64_t rows) {
   const Widths& n = task.widths;
-  const int64_t widest = Widest(n), bytes = ElementBytes(task.dtype);
-  float* query = task.scratch;
-  Workspace w;
-  w.query = w.code_query = {query, n.vector};
-  w.segment = -1;
-  w.turned = query + rows * n.vector;
-  w.vectors = w.turned + widest * kBlockTokens;
-  w.softmax.scores = w.vectors + widest * kBlockTokens;
-  w.rotated = w.softmax.scores + rows * kBlockTokens;
-  w.projected = w.rotated + rows * n.vector;
-#if defined(__AVX2__)
-  w.quantised = -2;
-  float* integers = w.projected + rows * n.key;
-  w.integer_query = {(int32_t*)integers, QueryWords(n), nullptr};
-  integers += rows * QueryWords(n);
-  w.integer_query.grids = (Grid*)integers;
-  integers += rows * CodeFormat::kMaxSegments * kGridFloats;
-  w.integer_weights = PlaceWeights(integers, rows);
-#endif
-  w.softmax.maximum = task.maximum;
-  w.softmax.total = task.sum;
-  w.softmax.output = task.output;
+  const int64_t bytes = ElementBytes(task.dtype);
+  const Workspace w = PlaceWorkspace(task, rows);
   for (int64_t r = 0; r < rows; r++) {
     const int64_t token = task.new_begin + r / task.heads, head = r % task.heads;
-    float* target = query + r * n.vector;
+    float* target = w.queries + r * n.vector;
     ToFloat(task.dtype, task.query + (token * task.query_stride + head * task.head_size) * bytes,
             task.head_size, target);
     ClearTails(target, n.vector, 0, 1, task.head_size, n.vector);
     Rescale(task.scale, n.vector, target);
+  }
+  if (rows > kFewRows) {
+    InterleaveRows(w.queries, n.vector, rows, RoundToLanes(task.head_size), w.interleaved);
   }
   return w;
 }
@@ -201,11 +180,10 @@ bool IsHidden(const AttendTask& task, const BlockView& block) {
 }  // namespace
 
 int64_t AttendScratch(int64_t rows, const Widths& n) {
-  int64_t each = 2 * n.vector + n.key + kBlockTokens;
-#if defined(__AVX2__)
-  each += IntegerScratch(n);
-#endif
-  return rows * each + 2 * kBlockTokens * Widest(n);
+  // A call's tasks differ in size: the largest one of few rows may need more than all others.
+  const int64_t few = WorkspaceFloats(rows < kFewRows ? rows : kFewRows, n);
+  const int64_t all = WorkspaceFloats(rows, n);
+  return all > few ? all : few;
 }
 
 void Project(const AttendTask& task, int64_t segment, float* target) {

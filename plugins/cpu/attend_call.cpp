@@ -8,7 +8,8 @@
 namespace minicache {
 namespace {
 
-constexpr int64_t kRowsPerTask = 64;  // (new token, query head) pairs that share a block of keys
+// (New token, query head) pairs of a task, which share a block of keys.
+constexpr int64_t kLeastRows = 64, kMostRows = 256;
 constexpr int64_t kEnoughTasks = 64;  // no further splits beyond
 constexpr int64_t kLeastBlocks = 4;   // of 64 tokens per part
 // Floats of a group's queries in all segments; with more, each task makes those that it meets.
@@ -76,9 +77,15 @@ class Attention {
     }
   }
 
+  int64_t TokensPerTask() const {
+    int64_t rows = 0;
+    for (const Span& span : call_.spans) rows += span.fresh * a_.heads;
+    rows = std::clamp(rows / kEnoughTasks, kLeastRows, kMostRows);
+    return std::max<int64_t>(1, rows / (a_.heads / a_.kv_heads));
+  }
+
   void MakeGroups() {
-    const int64_t per_kv = a_.heads / a_.kv_heads;
-    const int64_t tokens = std::max<int64_t>(1, kRowsPerTask / per_kv);
+    const int64_t per_kv = a_.heads / a_.kv_heads, tokens = TokensPerTask();
     for (int64_t row = 0; row < call_.shape.batch; row++) {
       const int64_t fresh = call_.spans[row].fresh, steps = (fresh + tokens - 1) / tokens;
       for (int64_t step = steps - 1; step >= 0; step--) {  // the longest ones first

@@ -1,38 +1,13 @@
-// Products of a task's queries and weights with one block of tokens: vectors as they lie in memory,
-// or codes that were read into fp32 scratch.
+// Products of few queries and weights with one block of tokens: vectors as they lie in memory, or
+// codes that were read into fp32 scratch.
 #pragma once
 
-#include "cpu/code_reader.h"
-#include "cpu/tables.h"
-#include "cpu/transpose.h"
-#include "cpu/weights.h"
-#if defined(__AVX2__)
-#include "cpu/integer_operands.h"
-#endif
+#include "cpu/products.h"
+#include "cpu/rows.h"
+#include "cpu/workspace.h"
 
 namespace minicache {
 namespace MINICACHE_ISA {
-
-struct Queries {
-  const float* data;
-  int64_t stride;
-};
-
-struct Workspace {
-  Queries query;
-  Queries code_query;  // as they meet the key codes of `segment`
-  int64_t segment;
-  float* turned;     // [widest, kBlockTokens]: keys, lanes along tokens
-  float* vectors;    // [kBlockTokens, widest]: keys or values
-  float* rotated;    // [rows, widths.vector], with a decoder
-  float* projected;  // [rows, widths.key], likewise
-#if defined(__AVX2__)
-  int64_t quantised;  // segment whose queries `integer_query` holds
-  IntegerQueries integer_query;
-  IntegerWeights integer_weights;
-#endif
-  Softmax softmax;
-};
 
 static inline Vectors ViewVectors(const AttendTask& task, const BlockView& block, const char* data,
                                   float* copy) {
@@ -61,17 +36,8 @@ static inline Vectors ViewCodes(const CodeFormat& format, bool values, const Cod
 template <class E>
 static inline void ScoreVectors(const Queries& query, const BlockView& block, const Vectors& keys,
                                 const char* ahead, int64_t rows, const Workspace& w) {
-  float* scores = w.softmax.scores;
-  if (rows <= kFewRows) {
-    Dots<E>(query.data, query.stride, keys.data + block.begin * keys.stride, keys.stride, rows,
-            block.end - block.begin, keys.width, scores + block.begin, kBlockTokens, ahead);
-    return;
-  }
-  Transpose<E>(keys.data, keys.stride, block.end, keys.width, w.turned);
-  const int64_t width = (block.end + kLanes - 1) / kLanes * kLanes;
-  memset(scores, 0, (size_t)(rows * kBlockTokens) * sizeof(float));
-  AddProduct<Float32>(query.data, query.stride, (const char*)w.turned, kBlockTokens * 4, rows,
-                      keys.width, width, scores, kBlockTokens);
+  Dots<E>(query.data, query.stride, keys.data + block.begin * keys.stride, keys.stride, rows,
+          block.end - block.begin, keys.width, w.softmax.scores + block.begin, kBlockTokens, ahead);
 }
 
 static inline void Score(const Queries& query, const BlockView& block, const Vectors& keys,
@@ -90,8 +56,7 @@ static inline void AddVectors(const AttendTask& task, const BlockView& block, co
                               const char* ahead, int64_t rows, const Workspace& w, float* output) {
   AddProduct<E>(w.softmax.scores + block.begin, kBlockTokens,
                 values.data + block.begin * values.stride, values.stride, rows,
-                block.end - block.begin, values.width, output, task.widths.output,
-                rows <= kFewRows ? ahead : nullptr);
+                block.end - block.begin, values.width, output, task.widths.output, ahead);
 }
 
 static inline void AddValues(const AttendTask& task, const BlockView& block, const Vectors& values,

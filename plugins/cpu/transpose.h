@@ -1,4 +1,4 @@
-// Keys of a block turned so that lanes run along tokens: [tokens, depth] -> [depth, kBlockTokens].
+// Turns kLanes vectors of kLanes numbers: columns become rows, `stride` floats apart.
 #pragma once
 
 #include "cpu/elements.h"
@@ -55,20 +55,6 @@ static inline void TransposeTile(const Floats* in, float* out, int64_t stride) {
   }
 }
 #endif
-
-// `depth` is a multiple of kLanes. Tokens beyond `tokens` become zero up to a multiple of kLanes.
-template <class E>
-static inline void Transpose(const char* rows, int64_t stride, int64_t tokens, int64_t depth,
-                             float* out) {
-  for (int64_t t = 0; t < tokens; t += kLanes) {
-    const int64_t n = tokens - t < kLanes ? tokens - t : kLanes;
-    for (int64_t d = 0; d < depth; d += kLanes) {
-      Floats in[kLanes] = {};
-      for (int64_t i = 0; i < n; i++) in[i] = E::Lanes(rows + (t + i) * stride + d * E::kBytes);
-      TransposeTile(in, out + d * kBlockTokens + t, kBlockTokens);
-    }
-  }
-}
 
 }  // namespace MINICACHE_ISA
 }  // namespace minicache

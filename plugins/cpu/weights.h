@@ -57,7 +57,7 @@ static inline void ReadMagnitudes(const BlockView& block, TokenFactors* factors)
 
 // The state of the online softmax of a task.
 struct Softmax {
-  float* scores;   // [rows, kBlockTokens]; become weights, 0 where hidden
+  float* scores;   // [rows, kBlockTokens] (many rows: of a pass); become weights, 0 where hidden
   float* maximum;  // [rows]
   float* total;    // [rows]
   float* output;   // [rows, widths.output]
@@ -95,6 +95,26 @@ static inline void Rescale(float factor, int64_t n, float* x) {
   for (int64_t i = 0; i < n; i += kLanes) Store(x + i, Load(x + i) * Set(factor));
 }
 
+// Scores of the vectors [first, last) times the magnitudes of their keys.
+static inline void ScaleScores(const TokenFactors& factors, int first, int last, float* s) {
+  for (int t = first; t < last; t += kLanes) Store(s + t, Load(s + t) * Load(factors.key + t));
+}
+
+static inline void CapScores(float softcap, int first, int last, float* s) {
+  const Floats cap = Set(softcap), inverse = Set(1.f / softcap);
+  for (int t = first; t < last; t += kLanes) Store(s + t, cap * Tanh(Load(s + t) * inverse));
+}
+
+// Takes the largest score of a block in: what was summed so far shrinks.
+static inline void RaiseMaximum(const AttendTask& task, int64_t row, float maximum,
+                                const Softmax& softmax) {
+  if (!(maximum > softmax.maximum[row])) return;
+  const float factor = ScalarExp(softmax.maximum[row] - maximum);  // 0 at the first block
+  softmax.total[row] *= factor;
+  Rescale(factor, task.widths.output, softmax.output + row * task.widths.output);
+  softmax.maximum[row] = maximum;
+}
+
 static inline void WeighRow(const AttendTask& task, const BlockView& block,
                             const TokenFactors* factors, int64_t row, const Softmax& softmax) {
   const int64_t position = task.past + task.new_begin + row / task.heads;
@@ -106,17 +126,8 @@ static inline void WeighRow(const AttendTask& task, const BlockView& block,
     memset(s, 0, kBlockTokens * sizeof(float));
     return;
   }
-  if (factors) {
-    for (int t = 0; t < kBlockTokens; t += kLanes) {
-      Store(s + t, Load(s + t) * Load(factors->key + t));
-    }
-  }
-  if (task.softcap > 0.f) {
-    const Floats cap = Set(task.softcap), inverse = Set(1.f / task.softcap);
-    for (int t = 0; t < kBlockTokens; t += kLanes) {
-      Store(s + t, cap * Tanh(Load(s + t) * inverse));
-    }
-  }
+  if (factors) ScaleScores(*factors, 0, kBlockTokens, s);
+  if (task.softcap > 0.f) CapScores(task.softcap, 0, kBlockTokens, s);
   if (task.bias) AddBias(task, block, row, begin, end, s);
 
   const Floats hidden = Set(-__builtin_inff());
@@ -139,13 +150,7 @@ static inline void WeighRow(const AttendTask& task, const BlockView& block,
     Store(s + t, score);
     best = Max(best, score);
   }
-  const float maximum = Maximum(best);
-  if (maximum > softmax.maximum[row]) {
-    const float factor = ScalarExp(softmax.maximum[row] - maximum);  // 0 at the first block
-    softmax.total[row] *= factor;
-    Rescale(factor, task.widths.output, softmax.output + row * task.widths.output);
-    softmax.maximum[row] = maximum;
-  }
+  RaiseMaximum(task, row, Maximum(best), softmax);
   if (softmax.maximum[row] == -__builtin_inff()) {
     memset(s, 0, kBlockTokens * sizeof(float));
     return;
