@@ -78,9 +78,8 @@ class Attention {
   }
 
   int64_t TokensPerTask() const {
-    int64_t rows = 0;
-    for (const Span& span : call_.spans) rows += span.fresh * a_.heads;
-    rows = std::clamp(rows / kEnoughTasks, kLeastRows, kMostRows);
+    const int64_t all = call_.shape.batch * call_.shape.new_tokens * a_.heads;
+    const int64_t rows = std::clamp(all / kEnoughTasks, kLeastRows, kMostRows);
     return std::max<int64_t>(1, rows / (a_.heads / a_.kv_heads));
   }
 
