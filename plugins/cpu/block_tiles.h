@@ -23,6 +23,27 @@ struct BlockOperands {
   float* output;         // [rows, widths.output], at the columns that the values go to
 };
 
+// The vectors of the next block, fetched row by row while this one computes: they lie a page apart,
+// where the hardware foresees nothing.
+struct BlockAhead {
+  const char* key;
+  const char* value;
+  int64_t stride;
+  int64_t bytes;  // of a row
+  int64_t left;   // rows, of keys and values alike
+
+  void FetchRows(int64_t count) {
+    for (; count > 0 && left > 0; count--, left--) {
+      for (int64_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(key + i, 0, 2);
+        __builtin_prefetch(value + i, 0, 2);
+      }
+      key += stride;
+      value += stride;
+    }
+  }
+};
+
 // The rows of a register tile, and the tokens of the block that any of them sees.
 struct RowTile {
   int64_t first;
@@ -107,7 +128,9 @@ static inline void WeighTileRow(const AttendTask& task, const BlockView& block,
 
 static inline void AttendTiles(const AttendTask& task, const BlockView& block,
                                const TokenFactors* factors, int64_t rows, const BlockOperands& x,
-                               const Softmax& softmax) {
+                               BlockAhead ahead, const Softmax& softmax) {
+  const int64_t tile_count = (rows + kManyTileRows - 1) / kManyTileRows;
+  const int64_t fetched = ahead.left / (tile_count * (kBlockTokens / kPanel)) + 1;
   for (int64_t pass = 0; pass < rows; pass += kPassRows) {
     const int64_t stop = pass + kPassRows < rows ? pass + kPassRows : rows;
     RowTile tiles[kPassTiles];
@@ -121,6 +144,7 @@ static inline void AttendTiles(const AttendTask& task, const BlockView& block,
       for (int i = 0; i < count; i++) {
         const RowTile& tile = tiles[i];
         if (tile.end <= t || tile.begin >= t + kPanel) continue;
+        ahead.FetchRows(fetched);
         ScoreTile(tile.rows, x.queries + tile.first * x.depth, x.keys + t * x.depth, x.depth,
                   scores(tile.first) + t);
       }

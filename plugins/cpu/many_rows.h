@@ -29,6 +29,14 @@ static inline void PackValues(const Vectors& v, const BlockView& block, int64_t 
   return PackValues<Bfloat16>(v.data, v.stride, block.begin, block.end, width, out);
 }
 
+static inline BlockAhead NextBlock(const AttendTask& task, const BlockView& block) {
+  const TokenRun& run = *block.run;
+  const int64_t first = block.first + kBlockTokens, left = run.end - first;
+  if (run.slots || left <= 0) return {};
+  return {run.key + first * run.stride, run.value + first * run.stride, run.stride,
+          task.head_size * ElementBytes(run.dtype), left < kBlockTokens ? left : kBlockTokens};
+}
+
 static inline void AttendManyVectors(const AttendTask& task, const BlockView& block, int64_t rows,
                                      const Workspace& w) {
   const int64_t width = RoundToLanes(task.head_size);
@@ -36,7 +44,7 @@ static inline void AttendManyVectors(const AttendTask& task, const BlockView& bl
   PackValues(ViewVectors(task, block, block.run->value, w.vectors), block, width, w.value_panels);
   const BlockOperands x = {w.interleaved,  width, w.key_panels,
                            w.value_panels, width, w.softmax.output};
-  AttendTiles(task, block, nullptr, rows, x, w.softmax);
+  AttendTiles(task, block, nullptr, rows, x, NextBlock(task, block), w.softmax);
 }
 
 static inline void PackKeyCodes(const AttendTask& task, const BlockView& block, int64_t depth,
@@ -68,7 +76,7 @@ static inline void AttendManyCodes(const AttendTask& task, const BlockView& bloc
   float* output = w.softmax.output + task.widths.output - task.widths.value;
   const BlockOperands x = {w.code_interleaved, depth,        w.key_panels,
                            w.value_panels,     values.width, output};
-  AttendTiles(task, block, &factors, rows, x, w.softmax);
+  AttendTiles(task, block, &factors, rows, x, {}, w.softmax);
 }
 
 }  // namespace MINICACHE_ISA
