@@ -1,7 +1,9 @@
 """How long does one layer's attention take over a whole prompt, encoding included?
 
 Exact mode beside GroupQueryAttention, coded formats beside exact mode. Every layer gets the whole
-prompt in one call with an empty cache.
+prompt in one call with an empty cache. Speeds count the products of queries with the keys that
+they see, and of their weights with the values; the bound is a loop of FMA instructions on
+registers, whose share is printed.
 
     python benchmarks/bench_prefill.py --tokens 1024 4096
 """
@@ -22,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.cpu.asked import MOST_FOR_CODED_PREFILL, MOST_FOR_EXACT_PREFILL
 from benchmarks.cpu.contestants import Contestant, Maker
+from benchmarks.cpu.fma_peak import fma_peak
 from benchmarks.cpu.formats import formats
 from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.ort_baselines import GQA_FP32
@@ -33,21 +36,28 @@ EXACT = "exact fp32"
 
 @dataclass(frozen=True)
 class Prefill:
-    """One row: milliseconds per layer, and how many times slower than ``beside``."""
+    """One row: milliseconds per layer, and how many times slower than ``beside``.
+
+    ``share`` is of the FMA instructions that a thread can issue; None where they are not known.
+    """
 
     name: str
     tokens: int
     ms: Spread
     gflop_per_s: float
+    share: float | None
     beside: str
     slower: Spread | None
     asked: float | None
 
 
 def prefill_rows(
-    contestants: Sequence[Contestant], times: Mapping[str, Sequence[float]], shape: StepShape
+    contestants: Sequence[Contestant],
+    times: Mapping[str, Sequence[float]],
+    shape: StepShape,
+    peak: float | None = None,
 ) -> list[Prefill]:
-    """Exact mode against GroupQueryAttention, the others against exact mode."""
+    """Exact mode against GroupQueryAttention, the others against exact mode; ``peak`` in FLOP/s."""
     tokens = shape.totals[0]
     # Products of queries with visible keys, and of weights with values.
     flops = 2 * 2 * shape.batch * shape.heads * shape.head_size * tokens * (tokens + 1) / 2
@@ -58,7 +68,9 @@ def prefill_rows(
         asked = {"": None, GQA_FP32: MOST_FOR_EXACT_PREFILL, EXACT: MOST_FOR_CODED_PREFILL}[beside]
         ms = Spread.of(per_layer[c.name]).scaled(1e3)
         slower = ratio(per_layer[c.name], per_layer[beside]) if beside in per_layer else None
-        rows.append(Prefill(c.name, tokens, ms, flops / ms.median / 1e6, beside, slower, asked))
+        speed = flops / ms.median * 1e3
+        share = speed / peak if peak else None
+        rows.append(Prefill(c.name, tokens, ms, speed / 1e9, share, beside, slower, asked))
     return rows
 
 
@@ -83,11 +95,14 @@ def main(words: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         libraries = Libraries(Path(folder))
         isa = libraries.isa(Choice(given.isa))
-        print(f"ours on {isa}, {given.threads} thread(s), load {os.getloadavg()[0]:.1f}\n")
+        print(f"ours on {isa}, {given.threads} thread(s), load {os.getloadavg()[0]:.1f}")
+        # A thread's; with more of them wall time counts, which others' load makes meaningless.
+        peak = fma_peak(isa, Path(folder)) if given.threads == 1 else None
+        print(f"FMA peak: {peak / 1e9:.1f} GFLOP/s\n" if peak else "FMA peak: not known\n")
         print(
-            "| contestant | tokens | ms per layer | GFLOP/s | times slower than | asked, at most |"
+            "| contestant | tokens | ms per layer | GFLOP/s | of peak | times slower than | asked |"
         )
-        print("|---|---|---|---|---|---|")
+        print("|---|---|---|---|---|---|---|")
         maker = Maker(libraries, given.threads, spread=0, least=1)
         maths = [Choice(given.isa, math) for math in given.math or libraries.maths()]
         for tokens in given.tokens:
@@ -101,19 +116,20 @@ def main(words: Sequence[str] | None = None) -> None:
             contestants += [maker.ours(known[n], shape, m) for n in given.formats for m in maths]
             steps = {each.name: each.layers.step for each in contestants}
             times = interleaved(steps, given.rounds, clock, seconds=0)
-            for row in prefill_rows(contestants, times, shape):
+            for row in prefill_rows(contestants, times, shape, peak):
                 found.append(row)
                 beside = ""
                 if row.slower:
                     low, high = row.slower.p25, row.slower.p75
                     beside = f"{row.slower.median:.2f} ({low:.2f}-{high:.2f}) x {row.beside}"
                 ms = f"{row.ms.median:.1f} ({row.ms.p25:.1f}-{row.ms.p75:.1f})"
-                asked = row.asked or ""
-                print(
-                    f"| {row.name} | {tokens} | {ms} | {row.gflop_per_s:.1f} | {beside} | {asked} |"
-                )
+                asked = f"<= {row.asked}" if row.asked else ""
+                share = "" if row.share is None else f"{row.share:.0%}"
+                cells = (row.name, tokens, ms, f"{row.gflop_per_s:.1f}", share, beside, asked)
+                print(f"| {' | '.join(map(str, cells))} |")
     if given.json:
-        report = {"isa": isa, "threads": given.threads, "rows": [asdict(row) for row in found]}
+        rows = [asdict(row) for row in found]
+        report = {"isa": isa, "threads": given.threads, "fma_peak": peak, "rows": rows}
         given.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
