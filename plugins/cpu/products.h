@@ -126,7 +126,10 @@ static inline void DotTile(const float* q, int64_t q_stride, const char* k, int6
   for (int64_t d = 0; d < depth; d += kLanes) {
     Floats x[kTokens];
     MINICACHE_UNROLL
-    for (int t = 0; t < kTokens; t++) x[t] = E::Lanes(k + t * k_stride + d * E::kBytes);
+    for (int t = 0; t < kTokens; t++) {
+      x[t] = E::Lanes(k + t * k_stride + d * E::kBytes);
+      if (kRows > 1) KeepInRegister(&x[t]);
+    }
     MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) {
       const Floats w = Load(q + r * q_stride + d);
