@@ -94,18 +94,15 @@ static inline void AddProduct(const float* a, int64_t a_stride, const char* b, i
 static inline void StoreSums(Floats a, Floats b, Floats c, Floats d, float* target) {
 #if defined(__AVX2__)
 #if defined(__AVX512F__)
-  const auto fold = [](Floats v) __attribute__((always_inline)) {
-    const __m256 x =
-        _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
-    return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const auto narrow = [](Floats v) __attribute__((always_inline)) {
+    return _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
   };
 #else
-  const auto fold = [](Floats v) __attribute__((always_inline)) {
-    return _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
-  };
+  const auto narrow = [](Floats v) __attribute__((always_inline)) { return (__m256)v; };
 #endif
-  const __m128 x = _mm_hadd_ps(fold(a), fold(b)), y = _mm_hadd_ps(fold(c), fold(d));
-  _mm_storeu_ps(target, _mm_hadd_ps(x, y));
+  const __m256 x = _mm256_hadd_ps(narrow(a), narrow(b)), y = _mm256_hadd_ps(narrow(c), narrow(d));
+  const __m256 sums = _mm256_hadd_ps(x, y);  // of the low and of the high half
+  _mm_storeu_ps(target, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
 #else
   target[0] = Sum(a);
   target[1] = Sum(b);
