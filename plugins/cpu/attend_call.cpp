@@ -227,7 +227,8 @@ void Attention::Finish(const Group& group, const float* memory, float* scratch) 
   if (a_.has_sink) {
     task.sink = call_.tensor(TensorId::kHeadSink).data + group.head * per_kv * bytes;
   }
-  if (a_.has_decoder) {
+  // Without a code to read its sums are zeros.
+  if (a_.has_decoder && call_.spans[group.row].coded_end > a_.sinks) {
     const Tensor& decoder = call_.tensor(TensorId::kValueDecoder);
     task.value_decoder = Decoder(decoder, group.head);
     task.value_decoder_dtype = RealType(decoder.type);

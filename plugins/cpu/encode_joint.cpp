@@ -3,11 +3,21 @@
 #include "cpu/code_reader.h"
 #include "cpu/code_writer.h"
 #include "cpu/isa_kernels.h"
+#include "cpu/merge.h"
 #include "cpu/tables.h"
 
 namespace minicache {
 namespace MINICACHE_ISA {
 namespace {
+
+typedef float NarrowFloats __attribute__((vector_size(kWideLanes * 4)));
+typedef int32_t NarrowInts __attribute__((vector_size(kWideLanes * 4)));
+
+Doubles Widen(const float* x) {
+  NarrowFloats v;
+  memcpy(&v, x, sizeof v);
+  return __builtin_convertvector(v, Doubles);
+}
 
 // Layers outermost, then the slots of the code head, then D.
 void Join(const JointTask& task, int64_t position, float* joint) {
@@ -22,24 +32,49 @@ void Join(const JointTask& task, int64_t position, float* joint) {
   }
 }
 
-// The length of y; 0 where it is not finite.
+// The length of y, n a multiple of 8; 0 where it is not finite.
 double Length(int64_t n, const float* y) {
-  double square = 0.0;
-  for (int64_t i = 0; i < n; i++) square += (double)y[i] * (double)y[i];
-  return __builtin_isfinite(square) ? __builtin_sqrt(square) : 0.0;
+  Doubles square = {};
+  for (int64_t i = 0; i < n; i += kWideLanes) {
+    const Doubles x = Widen(y + i);
+    square += x * x;
+  }
+  const double sum = Sum(square);
+  return __builtin_isfinite(sum) ? __builtin_sqrt(sum) : 0.0;
 }
 
-void Quantise(const CodeSegment& s, const float* y, const float* step, double length,
-              uint8_t* bytes) {
-  const int offset = 1 << (s.bits - 1), span = SegmentBytes(s);
-  const double last = 2 * offset - 1;
-  for (int c = 0; c < s.count; c++) {
-    double k = offset;
-    if (length > 0.0) k += __builtin_floor((double)y[c] / length / (double)step[c]);
-    const int level = !(k > 0.0) ? 0 : (int)(k > last ? last : k);
-    const int plane = c / span;
-    bytes[s.first_byte + c - plane * span] |= (uint8_t)(level << (s.bits * plane));
+// The level of each component, in its place.
+void ToLevels(const CodeSegment& s, const float* step, double length, float* y) {
+  const int offset = 1 << (s.bits - 1);
+  const double inverse = length > 0.0 ? 1.0 / length : 0.0;
+  const Doubles middle = Doubles{} + (double)offset, last = middle + (double)(offset - 1);
+  for (int c = 0; c < s.count; c += kWideLanes) {
+    Doubles k = middle;
+    if (length > 0.0) k += Widen(y + c) * inverse / Widen(step + c);
+    k = k > 0.0 ? k : Doubles{};
+    k = k < last ? k : last;
+    const NarrowInts level = __builtin_convertvector(k, NarrowInts);  // rounds down: k >= 0
+    memcpy(y + c, &level, sizeof level);
   }
+}
+
+// Byte j of a segment holds the levels of components j, j + span, ...
+template <int kBits>
+void Pack(const CodeSegment& s, const float* levels, uint8_t* bytes) {
+  const int span = SegmentBytes(s);
+  uint8_t* target = bytes + s.first_byte;
+  for (int j = 0; j < span; j++) {
+    uint32_t byte = 0;
+    for (int p = 0; p < 8 / kBits; p++) byte |= FloatToBits(levels[p * span + j]) << (kBits * p);
+    target[j] = (uint8_t)byte;
+  }
+}
+
+void Quantise(const CodeSegment& s, const float* step, double length, float* y, uint8_t* bytes) {
+  ToLevels(s, step, length, y);
+  if (s.bits == 8) Pack<8>(s, y, bytes);
+  if (s.bits == 4) Pack<4>(s, y, bytes);
+  if (s.bits == 2) Pack<2>(s, y, bytes);
 }
 
 }  // namespace
@@ -64,12 +99,12 @@ void QuantiseJoint(const JointTask& task) {
   const CodeFormat& format = *t.format;
   uint8_t* bytes = (uint8_t*)task.joint;
   for (int64_t p = t.begin; p < t.end; p++) {
-    const float* y = task.projected + (p - t.begin) * format.components;
+    float* y = task.projected + (p - t.begin) * format.components;
     const double length = Length(format.components, y);
     memset(bytes, 0, (size_t)format.bytes);
     for (int i = 0; i < format.segment_count; i++) {
       const CodeSegment& s = format.segments[i];
-      Quantise(s, y + s.first_component, task.step + s.first_component, length, bytes);
+      Quantise(s, task.step + s.first_component, length, y + s.first_component, bytes);
     }
     StoreCode(t, task.code_head, p, bytes);
     t.magnitude[task.code_head * t.capacity + p] =

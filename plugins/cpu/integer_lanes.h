@@ -92,16 +92,20 @@ static inline Ints Round(Floats x) {
   return (Ints)(x + magic) - (Ints)magic;
 }
 
-// Words that codes are multiplied with, from kLanes numbers: those of quad i at target + i * step.
-// A quad (a, b, c, d) of int16 gives (a, c) for even bytes and, `apart` words on, (b, d) for odd
-// ones.
-static inline void PutPairs(Ints x, int32_t* target, int64_t step, int64_t apart) {
+// Words that codes are multiplied with, from kLanes numbers. A quad (a, b, c, d) of int16 gives
+// (a, c) for even bytes and (b, d) for odd ones: in lanes 4i and 4i + 1 of the result.
+static inline Ints PairWords(Ints x) {
 #if defined(__AVX512F__)
   const Ints high = (Ints)_mm512_shuffle_epi32((__m512i)x, (_MM_PERM_ENUM)0xee);
 #else
   const Ints high = (Ints)_mm256_shuffle_epi32((__m256i)x, 0xee);
 #endif
-  const Ints words = (x & 0xffff) | high << 16;
+  return (x & 0xffff) | high << 16;
+}
+
+// Those of quad i at target + i * step, those of odd bytes `apart` words on.
+static inline void PutPairs(Ints x, int32_t* target, int64_t step, int64_t apart) {
+  const Ints words = PairWords(x);
   MINICACHE_UNROLL
   for (int i = 0; i < kLanes / 4; i++) {
     target[i * step] = words[4 * i];
@@ -109,13 +113,32 @@ static inline void PutPairs(Ints x, int32_t* target, int64_t step, int64_t apart
   }
 }
 
+// Those of all quads one after the other.
+static inline void PutPairsInOrder(Ints x, int32_t* target) {
+  const Ints words = PairWords(x);
+#if defined(__AVX512F__)
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6);
+  const __m512i packed = _mm512_permutexvar_epi64(order, (__m512i)words);
+  _mm256_storeu_si256((__m256i*)target, _mm512_castsi512_si256(packed));
+#else
+  const __m256i packed = _mm256_permute4x64_epi64((__m256i)words, 0x08);
+  _mm_storeu_si128((__m128i*)target, _mm256_castsi256_si128(packed));
+#endif
+}
+
+typedef int8_t NarrowBytes __attribute__((vector_size(kLanes)));
+
 static inline void PutBytes(Ints x, int32_t* target, int64_t step) {
-  typedef int8_t Narrow __attribute__((vector_size(kLanes)));
-  const Narrow bytes = __builtin_convertvector(x, Narrow);
+  const NarrowBytes bytes = __builtin_convertvector(x, NarrowBytes);
   int32_t words[kLanes / 4];
   memcpy(words, &bytes, sizeof bytes);
   MINICACHE_UNROLL
   for (int i = 0; i < kLanes / 4; i++) target[i * step] = words[i];
+}
+
+static inline void PutBytesInOrder(Ints x, int32_t* target) {
+  const NarrowBytes bytes = __builtin_convertvector(x, NarrowBytes);
+  memcpy(target, &bytes, sizeof bytes);
 }
 
 }  // namespace MINICACHE_ISA

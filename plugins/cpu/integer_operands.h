@@ -85,9 +85,7 @@ static inline void QuantiseSegment(const CodeSegment& s, Maths maths, const floa
       }
     }
   }
-  int64_t word_sum = 0;
-  for (int i = 0; i < kLanes; i++) word_sum += sum[i];
-  *grid = MakeGrid(scale, word_sum, twice_middle);
+  *grid = MakeGrid(scale, Sum(sum), twice_middle);
   // What is not finite stays so.
   if (!__builtin_isfinite(total)) grid->rest = __builtin_nanf("");
 }
@@ -146,14 +144,13 @@ static inline void QuantiseWeights(const float* weights, float largest, int32_t*
     const Ints word = Round(Load(weights + t) * inverse);
     total += word;
     if (kAsBytes) {
-      PutBytes(word, words + t / 4, 1);
+      PutBytesInOrder(word, words + t / 4);
     } else {
-      PutPairs(word, words + t / 2, 2, 1);
+      PutPairsInOrder(word, words + t / 2);
     }
   }
   *scale = largest / kMost;
-  *sum = 0;
-  for (int i = 0; i < kLanes; i++) *sum += total[i];
+  *sum = Sum(total);
 }
 
 static inline void QuantiseWeightRows(const CodeFormat& f, Maths maths, const float* weights,

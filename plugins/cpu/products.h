@@ -94,18 +94,15 @@ static inline void AddProduct(const float* a, int64_t a_stride, const char* b, i
 static inline void StoreSums(Floats a, Floats b, Floats c, Floats d, float* target) {
 #if defined(__AVX2__)
 #if defined(__AVX512F__)
-  const auto fold = [](Floats v) __attribute__((always_inline)) {
-    const __m256 x =
-        _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
-    return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const auto narrow = [](Floats v) __attribute__((always_inline)) {
+    return _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
   };
 #else
-  const auto fold = [](Floats v) __attribute__((always_inline)) {
-    return _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
-  };
+  const auto narrow = [](Floats v) __attribute__((always_inline)) { return (__m256)v; };
 #endif
-  const __m128 x = _mm_hadd_ps(fold(a), fold(b)), y = _mm_hadd_ps(fold(c), fold(d));
-  _mm_storeu_ps(target, _mm_hadd_ps(x, y));
+  const __m256 x = _mm256_hadd_ps(narrow(a), narrow(b)), y = _mm256_hadd_ps(narrow(c), narrow(d));
+  const __m256 sums = _mm256_hadd_ps(x, y);  // of the low and of the high half
+  _mm_storeu_ps(target, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
 #else
   target[0] = Sum(a);
   target[1] = Sum(b);
@@ -126,7 +123,10 @@ static inline void DotTile(const float* q, int64_t q_stride, const char* k, int6
   for (int64_t d = 0; d < depth; d += kLanes) {
     Floats x[kTokens];
     MINICACHE_UNROLL
-    for (int t = 0; t < kTokens; t++) x[t] = E::Lanes(k + t * k_stride + d * E::kBytes);
+    for (int t = 0; t < kTokens; t++) {
+      x[t] = E::Lanes(k + t * k_stride + d * E::kBytes);
+      if (kRows > 1) KeepInRegister(&x[t]);
+    }
     MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) {
       const Floats w = Load(q + r * q_stride + d);

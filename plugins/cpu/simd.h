@@ -43,6 +43,17 @@ static inline Words LoadWords(const char* source) {
   return v;
 }
 
+// Keeps the compiler from loading `v` once more at each use: loads are what products wait for.
+static inline __attribute__((always_inline)) void KeepInRegister(Floats* v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(*v));
+#elif defined(__SSE2__)
+  asm("" : "+x"(*v));
+#else
+  asm("" : "+w"(*v));
+#endif
+}
+
 static inline Floats Set(float x) { return x - Floats{}; }
 
 static inline Floats ToFloats(Words v) { return __builtin_convertvector((Ints)v, Floats); }
@@ -72,10 +83,27 @@ static inline float Sum(Floats v) {
 static inline float Maximum(Floats v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps((__m512)v);
+#elif defined(__AVX2__)
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 #else
   float best = v[0];
   for (int i = 1; i < kLanes; i++) best = v[i] > best ? v[i] : best;
   return best;
+#endif
+}
+
+static inline int32_t Sum(Ints v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_epi32((__m512i)v);
+#elif defined(__AVX2__)
+  __m128i x =
+      _mm_add_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+  x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+#else
+  return (v[0] + v[2]) + (v[1] + v[3]);
 #endif
 }
 

@@ -11,6 +11,54 @@ namespace MINICACHE_ISA {
 // Rows of a table that are multiplied together: they stay in the cache for all rows of x.
 constexpr int64_t kTableRows = 16;
 
+// A step reads each table once, from memory: so far ahead of its products it is fetched. The tables
+// of the next head follow, so that fetching beyond the end of one is no waste.
+constexpr int64_t kTableAhead = 4096;
+
+// out[c] = table[c] . x for a single x: eight rows of the table hide the latency of additions.
+template <class E>
+static inline void ProjectRow(const float* x, const Vectors& v, int64_t count, float* out) {
+  constexpr int kRows = 8, kBytes = kRows * kLanes * E::kBytes;
+  int64_t c = 0;
+  for (; c + kRows <= count; c += kRows) {
+    const char* rows = v.data + c * v.stride;
+    const char* ahead = rows + kTableAhead;
+    Floats sums[kRows];
+    MINICACHE_UNROLL
+    for (int i = 0; i < kRows; i++) sums[i] = Floats{};
+    for (int64_t d = 0; d < v.width; d += kLanes, ahead += kBytes) {
+      const Floats w = Load(x + d);
+      MINICACHE_UNROLL
+      for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(ahead + i);
+      MINICACHE_UNROLL
+      for (int i = 0; i < kRows; i++) {
+        sums[i] += w * E::Lanes(rows + i * v.stride + d * E::kBytes);
+      }
+    }
+    StoreSums(sums[0], sums[1], sums[2], sums[3], out + c);
+    StoreSums(sums[4], sums[5], sums[6], sums[7], out + c + 4);
+  }
+  for (; c < count; c++) DotTile<E, 1, 1>(x, 0, v.data + c * v.stride, 0, v.width, out + c, 0);
+}
+
+// out[r, c] = table[c] . x[r] for a few rows of the table; what follows them in memory is fetched
+// meanwhile.
+template <class E>
+static inline void ProjectTableRows(const float* x, int64_t x_stride, int64_t rows,
+                                    const Vectors& v, int64_t count, float* out,
+                                    int64_t out_stride) {
+  constexpr int64_t kTokens = 4;  // what Dots takes at once
+  if (rows == 1) return ProjectRow<E>(x, v, count, out);
+  Ahead ahead = {v.data + kTableAhead, count * v.stride};
+  const int64_t lines = kTokens * v.stride / 64 + 1;
+  for (int64_t c = 0; c < count; c += kTokens) {
+    for (int64_t i = 0; i < lines; i++) ahead.FetchNext();
+    const int64_t n = count - c < kTokens ? count - c : kTokens;
+    Dots<E>(x, x_stride, v.data + c * v.stride, v.stride, rows, n, v.width, out + c, out_stride,
+            nullptr);
+  }
+}
+
 // out[r, c] = table[c] . x[r] for the rows [begin, end) of the table, `table_stride` elements
 // apart. Behind its `width` a row of x is zero up to a multiple of kLanes; `copy` holds kTableRows
 // rows of the table.
@@ -21,25 +69,40 @@ static inline void ProjectRows(const float* x, int64_t x_stride, int64_t rows, c
     const int64_t n = end - c < kTableRows ? end - c : kTableRows;
     const Vectors v = ViewTable(table, dtype, table_stride, width, c, n, copy);
     if (v.dtype == Dtype::kFloat16) {
-      Dots<Float16>(x, x_stride, v.data, v.stride, rows, n, v.width, out + c, out_stride, nullptr);
+      ProjectTableRows<Float16>(x, x_stride, rows, v, n, out + c, out_stride);
     } else {
-      Dots<Float32>(x, x_stride, v.data, v.stride, rows, n, v.width, out + c, out_stride, nullptr);
+      ProjectTableRows<Float32>(x, x_stride, rows, v, n, out + c, out_stride);
     }
   }
 }
 
-// out[r] += sum_c x[r, c] * table[c] over `depth` rows of the table.
+// AddProduct of a few rows of the table; what follows them in memory is fetched meanwhile.
+template <class E>
+static inline void AddTableRows(const float* x, int64_t x_stride, int64_t rows, const Vectors& v,
+                                int64_t count, float* out, int64_t out_stride) {
+  constexpr int64_t kStrip = kTileVectors * kLanes;
+  Ahead ahead = {v.data + kTableAhead, count * v.stride};
+  const int64_t lines = count * kStrip * E::kBytes / 64 + 1;
+  for (int64_t n = 0; n < v.width; n += kStrip) {
+    for (int64_t i = 0; i < lines; i++) ahead.FetchNext();
+    const int64_t width = v.width - n < kStrip ? v.width - n : kStrip;
+    AddProduct<E>(x, x_stride, v.data + n * E::kBytes, v.stride, rows, count, width, out + n,
+                  out_stride);
+  }
+}
+
+// out[r] += sum_c x[r, c] * table[c] over `depth` rows of the table, read as they lie in memory:
+// columns of the whole table would jump from line to line.
 static inline void MapRows(const float* x, int64_t x_stride, int64_t rows, const char* table,
                            Dtype dtype, int64_t width, int64_t depth, float* copy, float* out,
                            int64_t out_stride) {
-  const int64_t step = width % kLanes == 0 ? depth : kTableRows;
-  for (int64_t c = 0; c < depth; c += step) {
-    const int64_t n = depth - c < step ? depth - c : step;
+  for (int64_t c = 0; c < depth; c += kTableRows) {
+    const int64_t n = depth - c < kTableRows ? depth - c : kTableRows;
     const Vectors v = ViewTable(table, dtype, width, width, c, n, copy);
     if (v.dtype == Dtype::kFloat16) {
-      AddProduct<Float16>(x + c, x_stride, v.data, v.stride, rows, n, v.width, out, out_stride);
+      AddTableRows<Float16>(x + c, x_stride, rows, v, n, out, out_stride);
     } else {
-      AddProduct<Float32>(x + c, x_stride, v.data, v.stride, rows, n, v.width, out, out_stride);
+      AddTableRows<Float32>(x + c, x_stride, rows, v, n, out, out_stride);
     }
   }
 }

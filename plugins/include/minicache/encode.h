@@ -62,7 +62,7 @@ struct JointTask {
   int32_t component_begin;
   int32_t component_end;
   float* joint;      // scratch: JointScratchFloats
-  float* projected;  // [tokens, R], of the whole code
+  float* projected;  // [tokens, R], of the whole code; quantising overwrites it
 };
 
 // Copies `count` rows of D elements between tensors, converting the type where it differs.
