@@ -113,10 +113,9 @@ class Cache:
                 self.arrays[past][rows] = -1
 
     def release(self, rows: slice) -> None:
-        """Empties rows and gives their memory back to the system."""
+        """Gives the memory of rows back to the system; ``clear`` makes them empty ones."""
         for buffer in self._buffers.values():
             buffer.release(rows)
-        self.clear(rows)
 
     def close(self) -> None:
         """Lets go of the buffers; they are freed with the last view of them."""

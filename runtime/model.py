@@ -53,7 +53,7 @@ class Model(Protocol):
         """Brings rows of the cache's arrays up to date."""
 
     def release(self, rows: slice) -> None:
-        """Gives the memory of rows that hold nothing back, where the system takes it."""
+        """Gives the memory of rows back where the system takes it; they then hold anything."""
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:
         """Addresses of the state in the last run, and of its output; equal in place."""

@@ -104,7 +104,8 @@ class RowCalls(ABC):
             if logits is not None:
                 result = np.empty(shape, np.float32) if out is None else out
             whole = session.manifest.fixed_batch > 0 or model.needs_all_rows(ids.shape[1])
-            run_rows(model, control, result, shape, rows.start, session._lengths if whole else None)
+            all_rows = session.batch_size if whole else 0
+            run_rows(model, control, result, shape, rows.start, all_rows)
             session._lengths[rows] = total
             session._rewind.advance(rows, total)
             session._tokens.append(rows.start, past, ids, new)
@@ -155,9 +156,9 @@ class RowCalls(ABC):
         """
         session, rows = self.session, self._rows
         with session._running() as model:
-            session._cache.clear(rows)
             if release:
                 model.release(rows)
+            session._cache.clear(rows)
             model.push(rows)
             session._lengths[rows] = 0
             session._rewind.clear(rows)

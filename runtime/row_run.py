@@ -16,7 +16,7 @@ def run_rows(
     logits: npt.NDArray[np.float32] | None,
     shape: tuple[int, ...],
     first: int,
-    all_lengths: npt.NDArray[np.int32] | None,
+    all_rows: int,
 ) -> None:
     """Runs a model on its rows [first, first + B).
 
@@ -26,24 +26,22 @@ def run_rows(
         logits: [B, K, V] to fill; None when nobody wants them.
         shape: B, K, V.
         first: row of the cache.
-        all_lengths: tokens of every row of the cache, where the call must run on all of them: the
-            others then get no new tokens. None where it need not.
+        all_rows: rows of the cache where the call must run on all of them, 0 where it need not. The
+            others get no new tokens: kernels leave them alone.
 
     Raises:
         SessionError: the call was refused or failed.
     """
-    if all_lengths is None or len(all_lengths) == shape[0]:
+    if all_rows in (0, shape[0]):
         model.run(control, logits, shape, first)
         return
     rows = slice(first, first + shape[0])
     padded = {
-        name: np.zeros((len(all_lengths), *array.shape[1:]), array.dtype)
-        for name, array in control.items()
+        name: np.zeros((all_rows, *array.shape[1:]), array.dtype) for name, array in control.items()
     }
-    padded["past_lengths"][:] = padded["total_lengths"][:] = all_lengths
     for name, array in control.items():
         padded[name][rows] = array
-    whole = (len(all_lengths), *shape[1:])
+    whole = (all_rows, *shape[1:])
     filled = None if logits is None else np.empty(whole, np.float32)
     model.run(padded, filled, whole)
     if logits is not None and filled is not None:

@@ -66,6 +66,18 @@ def test_a_loaded_row_goes_on_as_the_saved_one_would(
         np.testing.assert_array_equal(following(other.rows(other_row)), expected)
 
 
+def test_going_back_counts_from_the_longest_that_a_row_has_been(open_tiny: OpenTiny) -> None:
+    session = open_tiny("slerp")
+    session.forward(text(1, 60))
+    session.rewind(5)
+    state = session.snapshot()
+    session.reset()
+    session.restore(state)
+    with pytest.raises(SessionError, match=f"take back at most {SLACK - 5}"):
+        session.rewind(SLACK - 4)
+    session.rewind(SLACK - 5)
+
+
 def test_a_file_is_as_small_as_its_tokens(open_tiny: OpenTiny, tmp_path: Path) -> None:
     for variant in VARIANTS:
         sizes = []
