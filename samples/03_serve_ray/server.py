@@ -12,7 +12,7 @@ from typing import Any
 from app import build_app
 from engine import Engine
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
 from sizes import EngineOptions
 
@@ -36,15 +36,15 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
     folder: str
     model: str | None = None
-    rows: int = 16
-    kv_bytes: int | None = None
-    context: int | None = None
-    waiting: int = 64
-    chunk: int = 256
-    threads: int = 1
-    replicas: int = 1
-    max_replicas: int | None = None
-    gpus: float = 0.0
+    rows: int = Field(16, ge=1)
+    kv_bytes: int | None = Field(None, ge=1)
+    context: int | None = Field(None, ge=1)
+    waiting: int = Field(64, ge=0)
+    chunk: int = Field(256, ge=1)
+    threads: int = Field(1, ge=1)
+    replicas: int = Field(1, ge=1)
+    max_replicas: int | None = Field(None, ge=1)
+    gpus: float = Field(0.0, ge=0.0)
 
     def engine_options(self) -> EngineOptions:
         """Sizes of the engine of every replica."""

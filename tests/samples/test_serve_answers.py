@@ -119,7 +119,7 @@ def test_health_and_metrics(served: Any) -> None:
         (row.name, row.labels.get("outcome") or row.labels.get("le")): row.value
         for family in parser.text_string_to_metric_families(text)
         for row in family.samples
-        if row.labels["replica"] == "one"
+        if row.labels.get("replica") == "one"
     }
     assert values["minicache_generated_tokens_total", None] == 6
     assert values["minicache_prompt_tokens_total", None] == 4
@@ -130,3 +130,4 @@ def test_health_and_metrics(served: Any) -> None:
     assert values["minicache_time_to_first_token_seconds_bucket", "+Inf"] == 1
     assert values["minicache_inter_token_seconds_count", None] == 5
     assert values["minicache_tokens_per_second", None] == pytest.approx(0.6)
+    assert "process_resident_memory_bytes " in text

@@ -88,7 +88,10 @@ def test_the_queue_is_bounded_and_takes_all_jobs_or_none(serving: Any, start: St
     asyncio.run(run())
 
 
-def test_admission_keeps_to_the_budget_of_bytes(serving: Any, start: Start, folder: Path) -> None:
+def test_admission_keeps_to_the_budget_of_bytes(
+    serving: Any, start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving.engine, "GAUGE_SECONDS", 0.0)
     with Session(folder) as session:
         need = session.row_bytes(8)
     engine, gate = start(rows=4, kv_bytes=2 * need + need // 2)
