@@ -14,6 +14,7 @@ from engine import Engine
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
+from ray_metrics import RayMetrics
 from sizes import EngineOptions
 
 from minicache.runtime import Manifest
@@ -77,9 +78,11 @@ class Server:
 
     def __init__(self, folder: str, model: str, options: EngineOptions) -> None:
         self.engine = Engine(folder, options, model)
+        self._metrics = RayMetrics(self.engine.meters)
 
     def check_health(self) -> None:
-        """Ray calls this; after three failures it replaces the replica."""
+        """Ray calls this every other second; after three failures it replaces the replica."""
+        self._metrics.push()
         self.engine.check()
 
     def __del__(self) -> None:

@@ -235,6 +235,7 @@ def test_a_replica_killed_under_load_is_replaced(server: tuple[str, int]) -> Non
         raise AssertionError(f"no new replica; {found}")
 
     found = asyncio.run(run())
+    print(dict(found))
     assert not {"lost", "hung"} & set(found), found
     assert found["completed"] > 0 and len(found) > 1, found
     wait_until_idle(server[0])
