@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import ray
 from pydantic import ValidationError
@@ -22,7 +23,8 @@ from minicache.runtime.byte_count import read_byte_count
 from minicache.runtime.errors import MiniCacheError
 
 HERE = Path(__file__).resolve().parent
-OBJECT_STORE = {"object_store_memory": 128 << 20}
+# A cluster of our own needs no dashboard, and little room for objects: nothing large is passed on.
+LOCAL: dict[str, Any] = {"include_dashboard": False, "object_store_memory": 128 << 20}
 
 
 def main() -> int:
@@ -52,22 +54,30 @@ def main() -> int:
     except ValidationError as error:
         first = error.errors()[0]
         return _say(f"--{first['loc'][0]}: {first['msg'].lower()}".replace("_", "-"))
-    # A cluster of our own needs no dashboard, and no room for objects: nothing large is passed on.
-    own = {} if "RAY_ADDRESS" in os.environ else {"include_dashboard": False, **OBJECT_STORE}
+    own: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else LOCAL
     # Replicas get the modules beside this file, on whatever machine they run.
     ray.init(runtime_env={"working_dir": str(HERE)}, log_to_driver=False, **own)
     serve.start(http_options={"host": host, "port": port})
-    signals = signal.SIGINT, signal.SIGTERM
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # they are waited for, below
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         serve.run(app)
-    except RuntimeError as error:  # a replica's constructor failed; Ray tells where, line by line
-        reasons = re.findall(r"^minicache\S*: (.+)$", str(error), re.MULTILINE)
-        return _say(f"the replicas do not start: {reasons[-1] if reasons else error}")
-    print(f"http://{host}:{port}/v1", flush=True)
-    signal.sigwait(signals)
-    serve.shutdown()
+        print(f"http://{host}:{port}/v1", flush=True)
+        signal.pause()
+    except KeyboardInterrupt:
+        pass
+    except RuntimeError as error:
+        return _say(f"the replicas do not start: {_reason() or error}")
+    finally:
+        serve.shutdown()
     return 0
+
+
+def _reason() -> str:
+    """What a replica's constructor said; Ray keeps the traceback in the deployment's state."""
+    applications = serve.status().applications.values()
+    texts = [state.message for app in applications for state in app.deployments.values()]
+    found = re.findall(r"^(?:minicache\.runtime\.errors\.)?\w+Error: (.+)$", "\n".join(texts), re.M)
+    return found[-1] if found else ""
 
 
 def _say(message: str) -> int:

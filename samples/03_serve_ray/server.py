@@ -18,6 +18,7 @@ from ray_metrics import RayMetrics
 from sizes import EngineOptions
 
 from minicache.runtime import Manifest
+from minicache.runtime.errors import SessionError
 
 # Beside requests that run or wait in the engine: metrics, health, and what the engine refuses.
 SPARE_REQUESTS = 32
@@ -114,6 +115,11 @@ def application(arguments: Arguments) -> serve.Application:
 def _replicas(arguments: Arguments, options: EngineOptions) -> dict[str, Any]:
     if arguments.max_replicas is None:
         return {"num_replicas": arguments.replicas}
+    if arguments.max_replicas < arguments.replicas:
+        raise SessionError(
+            f"max_replicas is {arguments.max_replicas}, replicas are {arguments.replicas}; give "
+            "at least as many"
+        )
     scaling = {
         "min_replicas": arguments.replicas,
         "max_replicas": arguments.max_replicas,
