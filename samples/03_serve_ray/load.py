@@ -59,7 +59,11 @@ async def one_request(
     try:
         stream = await asyncio.wait_for(
             client.completions.create(
-                model=given.model, prompt=prompt, max_tokens=limit, temperature=0.8, stream=True
+                model=given.model,
+                prompt=prompt,
+                max_tokens=limit,
+                temperature=given.temperature,
+                stream=True,
             ),
             given.patience,
         )
@@ -111,6 +115,7 @@ async def run(given: argparse.Namespace) -> dict[str, object]:
     """Runs the test; returns the numbers."""
     record = Record()
     async with openai.AsyncOpenAI(base_url=given.url, api_key="none", max_retries=0) as client:
+        await client.models.retrieve(given.model)
         before = await metrics(client, given.url)
         begun = time.perf_counter()
         streams = range(given.streams)
@@ -150,10 +155,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--prompt-words", type=int, default=100, help="at most")
     parser.add_argument("--max-tokens", type=int, default=96, help="of an answer, at most")
+    parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--patience", type=float, default=120.0, help="seconds without any token")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    result = asyncio.run(run(given))
+    try:
+        result = asyncio.run(run(given))
+    except openai.APIError as error:  # before the load: it would count as an outcome
+        print(f"load.py: {given.url} does not serve ({error}); start serve.py", file=sys.stderr)
+        return 2
     for name, value in result.items():
         print(f"| {name.replace('_', ' ')} | {json.dumps(value)} |")
     if given.json:

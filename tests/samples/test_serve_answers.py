@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,30 @@ def test_logprobs(served: Any, folder: Path) -> None:
     for row in found["content"]:
         assert row["top_logprobs"][0]["logprob"] == row["logprob"], "greedy takes the likeliest"
         assert row["bytes"] == list(row["token"].encode()) and len(row["top_logprobs"]) == 3
+
+
+def test_impossible_tokens_have_a_logprob_that_json_can_write(serving: Any) -> None:
+    from minicache.runtime import GeneratedToken, TokenLogprob
+
+    token = GeneratedToken(1, "a", -0.1, "length", (TokenLogprob(2, float("-inf")),))
+    for chat in (False, True):
+        answer = serving.openai_answers.Answer(
+            chat=chat, model="m", choices=1, prompt_tokens=1, likely=1, spell=str
+        )
+        answer.add(0, token)
+        assert "-9999.0" in json.dumps(answer.whole(), allow_nan=False)
+
+
+def test_without_a_tokenizer_ids_in_and_counts_out(served: Any, folder: Path) -> None:
+    name = folder / "tokenizer.json"
+    name.rename(folder / "away.json")
+    try:
+        given = COMPLETION | {"prompt": [1, 2, 3], "logprobs": 1}
+        answer = served.client.post(PATHS["completions"], json=given)
+    finally:
+        (folder / "away.json").rename(name)
+    assert answer.status_code == 200 and answer.json()["choices"][0]["text"] == ""
+    assert answer.json()["usage"]["completion_tokens"] == 6
 
 
 def test_a_stop_string_ends_a_completion(served: Any) -> None:
