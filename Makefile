@@ -6,7 +6,7 @@ CACHE  ?= .cache
 # More workers than cores only wait for each other: every test session computes on all of them.
 WORKERS ?= 2
 
-.PHONY: demo test quick lint format ort-range clean
+.PHONY: demo test quick lint format ort-range serve-check clean
 
 $(VENV)/.installed: pyproject.toml plugins/CMakeLists.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,15 @@ ort-range: native
 	  tokenizers safetensors jinja2 rich pytest pytest-xdist hypothesis
 	PYTHONPATH=build/editable/import build/ort-lowest/bin/python -m pytest -q -n $(WORKERS) \
 	  tests/plugins/test_ort_*.py tests/runtime/test_session.py -m 'not slow'
+
+# The serving sample on Ray Serve, asked by the OpenAI client: too large an installation for the suite,
+# which tests the sample's engine and its HTTP side without Ray.
+serve-check: native
+	$(PYTHON) -m venv build/serve
+	build/serve/bin/python -m pip install --quiet -r samples/03_serve_ray/requirements.txt \
+	  onnxruntime numpy onnx onnx-ir tokenizers jinja2 rich pytest hypothesis
+	PYTHONPATH=build/editable/import build/serve/bin/python -m pytest -q -p no:cacheprovider \
+	  tests/samples -k serve
 
 clean:
 	rm -rf build $(VENV) out

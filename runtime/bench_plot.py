@@ -36,6 +36,7 @@ def plot_bench(result: BenchResult, file: Path) -> None:
     # Not pyplot: it would look for a display and keep the figure alive.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -53,8 +54,12 @@ def plot_bench(result: BenchResult, file: Path) -> None:
                 f"{row.context}", (x, y), textcoords="offset points", xytext=(6, -11), fontsize=8
             )
     ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.margins(x=0.12)
     ax.set_ylim(bottom=0)
-    ax.set_xlabel("KV cache of one sequence, MB (log scale)")
+    ax.set_xlabel("KV cache of one sequence, MB")
     ax.set_ylabel("ms per decoded token (median, quartiles)")
     ax.set_title("Numbers are tokens in the cache; lower left is better", fontsize=9)
     ax.grid(alpha=0.3, which="both")

@@ -144,7 +144,7 @@ async def _answer(
         choices=len(made),
         prompt_tokens=sum(len(job.prompt) for job in prompts),
         likely=body.likely,
-        spell=lambda token: engine.session.tokenizer.decode([token]),
+        spell=_speller(engine),
     )
     try:
         ticket = engine.submit(made)
@@ -159,6 +159,13 @@ async def _answer(
         if isinstance(error, ClientDisconnect):
             return Response(status_code=HUNG_UP)
         raise
+
+
+def _speller(engine: Engine) -> Callable[[int], str]:
+    """Text of a token alone; empty without a tokenizer, as all text is then."""
+    if not engine.session.has_tokenizer:
+        return lambda token: ""
+    return lambda token: engine.session.tokenizer.decode([token])
 
 
 async def _from_ticket(

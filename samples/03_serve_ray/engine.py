@@ -23,6 +23,7 @@ from minicache.runtime import Batch, BatchToken, Session
 from minicache.runtime.errors import MiniCacheError, SessionError
 
 STALL_SECONDS = 300.0  # of one step: no step of a model that fits a replica takes as long
+GAUGE_SECONDS = 0.5  # between two looks at the bytes in use
 
 
 class QueueFullError(Exception):
@@ -68,6 +69,7 @@ class Engine:
         self._batch = Batch(self.session, chunk=options.chunk)
         full = options.rows * self.session.row_bytes(self.session.capacity)
         self._budget = full if options.kv_bytes is None else options.kv_bytes
+        self._gauged = -GAUGE_SECONDS
         self._reserved = 0  # bytes that the running requests may grow to
         self.meters = Meters(self._budget, options.rows, options.waiting)
         self._changed = threading.Condition()
@@ -171,6 +173,9 @@ class Engine:
                 self.meters.finished("refused")
                 part.ticket.deliver([(part.index, Refused(str(error)))])
                 continue
+            except BaseException:
+                self._waiting.appendleft(part)  # it fails with all others
+                raise
             with self._changed:
                 self._running[part.request] = part
                 if part.ticket.cancelled:  # while it had no place in either list
@@ -185,7 +190,8 @@ class Engine:
             if not self._waiting or not self._batch.free_rows:
                 return None
             part = self._waiting[0]
-            part.bytes = self.session.row_bytes(len(part.job.prompt) + part.job.max_new_tokens)
+            most = len(part.job.prompt) + part.job.max_new_tokens
+            part.bytes = self.session.row_bytes(min(most, self.session.capacity))
             if self._running and self._reserved + part.bytes > self._budget:
                 return None  # and no younger one instead: it would wait for ever
             self.meters.waiting = len(self._waiting) - 1
@@ -226,8 +232,10 @@ class Engine:
         self._gauge()
 
     def _gauge(self) -> None:
-        self.meters.active = len(self._running)
-        self.meters.kv_reserved, self.meters.kv_used = self._reserved, self._batch.cache_bytes
+        self.meters.active, self.meters.kv_reserved = len(self._running), self._reserved
+        now = time.monotonic()
+        if not self._running or now - self._gauged >= GAUGE_SECONDS:  # counting takes milliseconds
+            self.meters.kv_used, self._gauged = self._batch.cache_bytes, now
 
     def _fail_all(self, reason: str) -> None:
         with self._changed:

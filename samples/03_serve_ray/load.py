@@ -59,7 +59,11 @@ async def one_request(
     try:
         stream = await asyncio.wait_for(
             client.completions.create(
-                model=given.model, prompt=prompt, max_tokens=limit, temperature=0.8, stream=True
+                model=given.model,
+                prompt=prompt,
+                max_tokens=limit,
+                temperature=given.temperature,
+                stream=True,
             ),
             given.patience,
         )
@@ -94,15 +98,11 @@ async def one_stream(
         await one_request(client, given, draw, record)
 
 
-async def left_over(client: openai.AsyncOpenAI, url: str) -> dict[str, float]:
-    """Rows and bytes that the server has not got back, from the replica that answers."""
+async def metrics(client: openai.AsyncOpenAI, url: str) -> dict[str, float]:
+    """Values without histograms and outcomes, of the replica that answers."""
     text = (await client._client.get(url.removesuffix("/v1") + "/metrics")).text
-    found = {}
-    for line in text.splitlines():
-        name = line.split("{")[0].split(" ")[0]
-        if name in ("minicache_rows_active", "minicache_kv_bytes_reserved"):
-            found[name] = float(line.rsplit(" ", 1)[1])
-    return found
+    found = re.findall(r"^(\w+)(?:\{replica=[^},]*\})? (\S+)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in found}
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -115,12 +115,18 @@ async def run(given: argparse.Namespace) -> dict[str, object]:
     """Runs the test; returns the numbers."""
     record = Record()
     async with openai.AsyncOpenAI(base_url=given.url, api_key="none", max_retries=0) as client:
+        await client.models.retrieve(given.model)
+        before = await metrics(client, given.url)
         begun = time.perf_counter()
         streams = range(given.streams)
         end = begun + given.seconds
         await asyncio.gather(*(one_stream(client, given, n, end, record) for n in streams))
         seconds = time.perf_counter() - begun
-        left = await left_over(client, given.url)
+        after = await metrics(client, given.url)
+    changes = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    cpu = changes["process_cpu_seconds_total"]
+    steps = changes["minicache_steps_total"]
+    left = {name: after[f"minicache_{name}"] for name in ("rows_active", "kv_bytes_reserved")}
     milliseconds = {
         name: {f"p{100 * share:.0f}": 1000 * percentile(values, share) for share in (0.5, 0.99)}
         for name, values in (("first_token_ms", record.first), ("between_ms", record.between))
@@ -132,6 +138,9 @@ async def run(given: argparse.Namespace) -> dict[str, object]:
         "errors": dict(record.errors),
         "tokens": record.tokens,
         "tokens_per_second": record.tokens / seconds,
+        "tokens_per_cpu_second": record.tokens / cpu,  # of the replica: others may use the machine
+        "tokens_per_step": changes["minicache_generated_tokens_total"] / steps,
+        "resident_mb": after["process_resident_memory_bytes"] / 1e6,
         **milliseconds,
         "left_over": left,
     }
@@ -146,10 +155,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--prompt-words", type=int, default=100, help="at most")
     parser.add_argument("--max-tokens", type=int, default=96, help="of an answer, at most")
+    parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--patience", type=float, default=120.0, help="seconds without any token")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    result = asyncio.run(run(given))
+    try:
+        result = asyncio.run(run(given))
+    except openai.APIError as error:  # before the load: it would count as an outcome
+        print(f"load.py: {given.url} does not serve ({error}); start serve.py", file=sys.stderr)
+        return 2
     for name, value in result.items():
         print(f"| {name.replace('_', ' ')} | {json.dumps(value)} |")
     if given.json:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meters import Meters
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -77,7 +77,8 @@ class EngineCollector(Collector):
 
 
 def metrics_text(meters: Meters, labels: dict[str, str]) -> bytes:
-    """The metrics in Prometheus' text format."""
+    """The metrics of an engine and its process, in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(EngineCollector(meters, labels))
+    ProcessCollector(registry=registry)  # of the replica: CPU seconds, resident memory, open files
     return generate_latest(registry)

@@ -12,6 +12,7 @@ from typing import Any
 from minicache.runtime import GeneratedToken
 
 DONE = b"data: [DONE]\n\n"
+LEAST_LOGPROB = -9999.0
 # The model's own end and a stop string are one thing to OpenAI.
 REASONS = {"eos": "stop", "stop": "stop", "length": "length", None: None}
 
@@ -134,16 +135,21 @@ class Answer:
             ]
             return {"content": rows, "refusal": None}
         likely = [
-            {self._spell(other): value for other, value in reversed(token.top_logprobs)}
+            {self._spell(other): _shown(value) for other, value in reversed(token.top_logprobs)}
             for token in tokens
         ]
         return {
             "tokens": [self._spell(token.token_id) for token in tokens],
-            "token_logprobs": [token.logprob for token in tokens],
+            "token_logprobs": [_shown(token.logprob) for token in tokens],
             "top_logprobs": likely if self._likely else None,
             "text_offset": None,
         }
 
     def _row(self, token: int, logprob: float) -> dict[str, Any]:
         text = self._spell(token)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+        return {"token": text, "logprob": _shown(logprob), "bytes": list(text.encode())}
+
+
+def _shown(logprob: float) -> float:
+    """JSON has no infinity; OpenAI writes this for tokens that are as good as impossible."""
+    return max(logprob, LEAST_LOGPROB)

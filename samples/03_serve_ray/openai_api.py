@@ -76,8 +76,8 @@ class CompletionRequest(Sampling):
         if isinstance(self.prompt, str):
             return [self.prompt]
         if self.prompt and isinstance(self.prompt[0], int):
-            return [self.prompt]  # type: ignore[list-item] # the union says so
-        return self.prompt  # type: ignore[return-value]
+            return [self.prompt]
+        return self.prompt  # type: ignore[return-value] # token ids were wrapped above
 
     @property
     def likely(self) -> int | None:

@@ -12,11 +12,13 @@ from typing import Any
 from app import build_app
 from engine import Engine
 from fastapi import FastAPI
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from ray import serve
+from ray_metrics import RayMetrics
 from sizes import EngineOptions
 
 from minicache.runtime import Manifest
+from minicache.runtime.errors import SessionError
 
 # Beside requests that run or wait in the engine: metrics, health, and what the engine refuses.
 SPARE_REQUESTS = 32
@@ -36,15 +38,15 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
     folder: str
     model: str | None = None
-    rows: int = 16
-    kv_bytes: int | None = None
-    context: int | None = None
-    waiting: int = 64
-    chunk: int = 256
-    threads: int = 1
-    replicas: int = 1
-    max_replicas: int | None = None
-    gpus: float = 0.0
+    rows: int = Field(16, ge=1)
+    kv_bytes: int | None = Field(None, ge=1)
+    context: int | None = Field(None, ge=1)
+    waiting: int = Field(64, ge=0)
+    chunk: int = Field(256, ge=1)
+    threads: int = Field(1, ge=1)
+    replicas: int = Field(1, ge=1)
+    max_replicas: int | None = Field(None, ge=1)
+    gpus: float = Field(0.0, ge=0.0)
 
     def engine_options(self) -> EngineOptions:
         """Sizes of the engine of every replica."""
@@ -77,9 +79,11 @@ class Server:
 
     def __init__(self, folder: str, model: str, options: EngineOptions) -> None:
         self.engine = Engine(folder, options, model)
+        self._metrics = RayMetrics(self.engine.meters)
 
     def check_health(self) -> None:
-        """Ray calls this; after three failures it replaces the replica."""
+        """Ray calls this every other second; after three failures it replaces the replica."""
+        self._metrics.push()
         self.engine.check()
 
     def __del__(self) -> None:
@@ -111,6 +115,11 @@ def application(arguments: Arguments) -> serve.Application:
 def _replicas(arguments: Arguments, options: EngineOptions) -> dict[str, Any]:
     if arguments.max_replicas is None:
         return {"num_replicas": arguments.replicas}
+    if arguments.max_replicas < arguments.replicas:
+        raise SessionError(
+            f"max_replicas is {arguments.max_replicas}, replicas are {arguments.replicas}; give "
+            "at least as many"
+        )
     scaling = {
         "min_replicas": arguments.replicas,
         "max_replicas": arguments.max_replicas,

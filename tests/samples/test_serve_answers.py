@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,30 @@ def test_logprobs(served: Any, folder: Path) -> None:
         assert row["bytes"] == list(row["token"].encode()) and len(row["top_logprobs"]) == 3
 
 
+def test_impossible_tokens_have_a_logprob_that_json_can_write(serving: Any) -> None:
+    from minicache.runtime import GeneratedToken, TokenLogprob
+
+    token = GeneratedToken(1, "a", -0.1, "length", (TokenLogprob(2, float("-inf")),))
+    for chat in (False, True):
+        answer = serving.openai_answers.Answer(
+            chat=chat, model="m", choices=1, prompt_tokens=1, likely=1, spell=str
+        )
+        answer.add(0, token)
+        assert "-9999.0" in json.dumps(answer.whole(), allow_nan=False)
+
+
+def test_without_a_tokenizer_ids_in_and_counts_out(served: Any, folder: Path) -> None:
+    name = folder / "tokenizer.json"
+    name.rename(folder / "away.json")
+    try:
+        given = COMPLETION | {"prompt": [1, 2, 3], "logprobs": 1}
+        answer = served.client.post(PATHS["completions"], json=given)
+    finally:
+        (folder / "away.json").rename(name)
+    assert answer.status_code == 200 and answer.json()["choices"][0]["text"] == ""
+    assert answer.json()["usage"]["completion_tokens"] == 6
+
+
 def test_a_stop_string_ends_a_completion(served: Any) -> None:
     whole = served.client.post(PATHS["completions"], json=COMPLETION).json()["choices"][0]["text"]
     given = COMPLETION | {"stop": [whole[1]]}
@@ -119,7 +144,7 @@ def test_health_and_metrics(served: Any) -> None:
         (row.name, row.labels.get("outcome") or row.labels.get("le")): row.value
         for family in parser.text_string_to_metric_families(text)
         for row in family.samples
-        if row.labels["replica"] == "one"
+        if row.labels.get("replica") == "one"
     }
     assert values["minicache_generated_tokens_total", None] == 6
     assert values["minicache_prompt_tokens_total", None] == 4
@@ -130,3 +155,4 @@ def test_health_and_metrics(served: Any) -> None:
     assert values["minicache_time_to_first_token_seconds_bucket", "+Inf"] == 1
     assert values["minicache_inter_token_seconds_count", None] == 5
     assert values["minicache_tokens_per_second", None] == pytest.approx(0.6)
+    assert "process_resident_memory_bytes " in text

@@ -88,7 +88,10 @@ def test_the_queue_is_bounded_and_takes_all_jobs_or_none(serving: Any, start: St
     asyncio.run(run())
 
 
-def test_admission_keeps_to_the_budget_of_bytes(serving: Any, start: Start, folder: Path) -> None:
+def test_admission_keeps_to_the_budget_of_bytes(
+    serving: Any, start: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving.engine, "GAUGE_SECONDS", 0.0)
     with Session(folder) as session:
         need = session.row_bytes(8)
     engine, gate = start(rows=4, kv_bytes=2 * need + need // 2)
@@ -158,5 +161,27 @@ def test_a_cancelled_request_of_several_jobs_frees_all_of_them(serving: Any, sta
         gate.open()
         await until(lambda: idle(engine))
         assert engine.meters.outcomes == {"cancelled": 5}
+
+    asyncio.run(run())
+
+
+def test_a_request_cancelled_on_its_way_to_a_row_gives_it_back(
+    serving: Any, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _ = start(rows=1)
+    add, tickets = engine._batch.add, []
+
+    def cancel_and_add(*given: Any, **options: Any) -> int:
+        if tickets:
+            tickets.pop().cancel()
+        return int(add(*given, **options))
+
+    async def run() -> None:
+        monkeypatch.setattr(engine._batch, "add", cancel_and_add)
+        with engine._changed:
+            tickets.append(engine.submit([job(serving, new=100)]))
+        await until(lambda: engine.meters.outcomes["cancelled"] == 1)
+        await until(lambda: idle(engine))
+        assert len(await read(engine.submit([job(serving)]))) == 5
 
     asyncio.run(run())

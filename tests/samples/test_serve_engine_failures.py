@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runtime.tiny_model import VOCABULARY
+from tests.runtime.tiny_model import MAX_LENGTH, VOCABULARY
 from tests.samples.serving import (
     Start,
     idle,
@@ -41,14 +41,40 @@ def test_an_error_in_a_step_fails_every_request_and_the_engine(serving: Any, sta
     asyncio.run(run())
 
 
+def test_a_request_that_breaks_the_batch_fails_with_all_others(
+    serving: Any, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, gate = start(rows=2)
+
+    async def run() -> None:
+        gate.shut()
+        first = engine.submit([job(serving)])
+        await until(lambda: engine.meters.active == 1)
+
+        def broken(*_: object, **__: object) -> int:
+            raise ZeroDivisionError("in a tokenizer")
+
+        monkeypatch.setattr(engine._batch, "add", broken)
+        second = engine.submit([job(serving)])
+        gate.open()
+        for ticket in (first, second):
+            with pytest.raises(serving.ticket.FailedError, match="ZeroDivisionError"):
+                await asyncio.wait_for(read(ticket), 30)
+
+    asyncio.run(run())
+
+
 def test_what_the_batch_refuses_fails_alone(serving: Any, start: Start) -> None:
     engine, _ = start()
 
     async def run() -> None:
         wrong = engine.submit([serving.ticket.Job([VOCABULARY], 3)])
+        long = engine.submit([job(serving, prompt=MAX_LENGTH + 1)])
         right = engine.submit([job(serving)])
         with pytest.raises(serving.ticket.RefusedError, match=f"token {VOCABULARY}"):
             await read(wrong)
+        with pytest.raises(serving.ticket.RefusedError, match="do not fit"):
+            await read(long)
         assert len(await read(right)) == 5
         engine.check()
 
