@@ -1,4 +1,4 @@
-"""Exports beside all rival methods: one table, one figure, and who wins at equal bits.
+"""Exports beside all rival methods: one table, one figure, and who wins at equal size.
 
 ORIGINAL is an exact-mode export. Exports in subspace mode count as ours; one in paper mode is a
 rival, too. All options of ``bench_quality.py`` hold, whose protocol this is; without ``--method``
@@ -27,6 +27,8 @@ from benchmarks.rivals.table import table, verdicts
 from benchmarks.rivals.verdict import judge
 from minicache.runtime.manifest import Manifest
 
+SIZES = {"bits per coded element": "bits_per_element", "bytes of the whole context": "kv_bytes"}
+
 
 def main() -> None:
     """Measures what is missing, then prints table and verdicts."""
@@ -46,15 +48,16 @@ def main() -> None:
 
     modes = {name: Manifest.load(path).mode for name, path in quality.exports}
     ours = [name for name, mode in modes.items() if mode == "subspace"]
-    bits = {name: row["bits_per_element"] for name, row in result["configurations"].items()}
-    found = judge(rows, bits, ours)
-    result["verdicts"] = [
-        {**dataclasses.asdict(verdict), "outcome": verdict.outcome} for verdict in found
-    ]
-    print(f"\n{table(result)}\n\nour best export of no more bits, against each:\n{verdicts(found)}")
+    print(f"\n{table(result)}")
+    for title, size in SIZES.items():
+        sizes = {name: row[size] for name, row in result["configurations"].items()}
+        found = judge(rows, sizes, ours)
+        result[f"verdicts_by_{size}"] = [
+            {**dataclasses.asdict(verdict), "outcome": verdict.outcome} for verdict in found
+        ]
+        print(f"\nour best export of no more {title}, against each:\n{verdicts(found)}")
     if given.svg:
-        labels = {name: f"ours, {name.split('-')[0]}" for name in ours}
-        draw(result, labels, given.svg)
+        draw(result, modes, given.svg)
     if quality.json:
         quality.json.write_text(json.dumps(result, indent=1) + "\n")
 

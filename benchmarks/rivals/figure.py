@@ -23,26 +23,29 @@ def method_of(name: str) -> str:
     return SETTING.sub("", name)
 
 
-def draw(result: Mapping[str, Any], ours: Mapping[str, str], path: Path) -> None:
+def draw(result: Mapping[str, Any], modes: Mapping[str, str], path: Path) -> None:
     """Writes an SVG file, the same bytes for the same numbers.
 
     Args:
         result: what ``bench_quality.run`` gives.
-        ours: what each export's line is called.
+        modes: of the exports among its configurations; names that differ by their last digits
+            only are one line, and those in subspace mode are drawn as ours.
         path: of the file.
     """
     lines: dict[str, list[Mapping[str, Any]]] = {}
     for name, row in result["configurations"].items():
-        lines.setdefault(ours.get(name, method_of(name)), []).append(row)
+        line = name.rstrip("0123456789.-") if name in modes else method_of(name)
+        lines.setdefault(line, []).append(row)
+    ours = {name.rstrip("0123456789.-") for name, mode in modes.items() if mode == "subspace"}
     mpl.rcParams.update({"svg.hashsalt": "rivals", "svg.fonttype": "none", "font.size": 8})
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     colours = plt.get_cmap("tab20")
     for number, (name, rows) in enumerate(lines.items()):
         rows = sorted(rows, key=lambda row: -row["bits_per_element"])
         ratios = [16 / row["bits_per_element"] for row in rows]
-        own = name in ours.values()
+        own = name in ours
         style = {
-            "label": name,
+            "label": f"{name} (ours)" if own else name,
             "color": "black" if own else colours(number % 20),
             "linewidth": 2.2 if own else 1.0,
             "marker": MARKERS[number % len(MARKERS)],
@@ -51,7 +54,8 @@ def draw(result: Mapping[str, Any], ours: Mapping[str, str], path: Path) -> None
         extra = [max(row["ratio"]["value"] - 1, FLOOR) for row in rows]
         axes[0].plot(ratios, extra, **style)
         axes[1].plot(ratios, [max(row["kl"], FLOOR) for row in rows], **style)
-    for axis, title in zip(axes, ("added perplexity, share", "KL, nats per token"), strict=True):
+    titles = (f"added perplexity, share (lowest: {FLOOR} or less)", "KL, nats per token")
+    for axis, title in zip(axes, titles, strict=True):
         axis.set(xscale="log", yscale="log", xlabel="fp16 over coded tokens, times", ylabel=title)
         axis.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
         axis.minorticks_off()

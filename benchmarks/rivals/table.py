@@ -44,7 +44,7 @@ def verdicts(found: Sequence[Verdict]) -> str:
     lines = []
     for verdict in sorted(found, key=lambda one: order.index(one.outcome)):
         if verdict.perplexity is None or verdict.kl is None:
-            lines.append(f"{verdict.rival}: no export of ours takes as few bits")
+            lines.append(f"{verdict.rival}: no export of ours takes as little")
             continue
         given = verdict.perplexity
         interval = "" if given.low is None else f" [{given.low:.4f}, {given.high:.4f}]"

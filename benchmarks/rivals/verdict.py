@@ -1,4 +1,4 @@
-"""Against each rival: which of our exports takes no more bits, and is it better or worse?"""
+"""Against each rival: which of our exports takes no more room, and is it better or worse?"""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from benchmarks.paired import DocumentRow, Ratio, versus
 
 @dataclass(frozen=True)
 class Verdict:
-    """A rival against the best of ours among those that take no more bits.
+    """A rival against the best of ours among those that take no more room.
 
     Attributes:
         rival: its name.
-        ours: name of the export; None: all of ours take more bits.
+        ours: name of the export; None: all of ours take more.
         perplexity: ours over the rival's; None without ``ours``.
         kl: KL of ours over the rival's, in nats per token.
     """
@@ -37,7 +37,7 @@ class Verdict:
 
 def judge(
     rows: Mapping[str, Sequence[DocumentRow]],
-    bits: Mapping[str, float],
+    sizes: Mapping[str, float],
     ours: Sequence[str],
     slack: float = 0.02,
 ) -> list[Verdict]:
@@ -45,16 +45,16 @@ def judge(
 
     Args:
         rows: of each configuration, of the same documents.
-        bits: per element of each one's coded part.
+        sizes: bits per element of each one's coded part, or bytes of a context.
         ours: names of our exports; the one with the least KL is chosen among those that take at
-            most ``1 + slack`` times as many bits.
+            most ``1 + slack`` times as much.
         slack: for padding.
     """
     found = []
     for name in rows:
         if name in ours:
             continue
-        able = [own for own in ours if bits[own] <= (1 + slack) * bits[name]]
+        able = [own for own in ours if sizes[own] <= (1 + slack) * sizes[name]]
         if not able:
             found.append(Verdict(name, None, None, None))
             continue
