@@ -40,7 +40,7 @@ from minicache.exporter.plan_subspace import plan_subspace
 from minicache.exporter.preflight import check_target, choose_capacity
 from minicache.exporter.reporting import report
 from minicache.exporter.schemas import VERSION
-from minicache.exporter.targets import find_target
+from minicache.exporter.targets import Target, find_target
 from minicache.exporter.texts import read_texts
 from minicache.exporter.verify import Verification, measure_rivals
 from minicache.runtime.evaluate import EvaluationResult, evaluate_folder
@@ -124,7 +124,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
                 tables = aligned.alignments
             # The exact form is needed up to here; now the plan's takes its place.
             rivals = measure_rivals(folder, texts, quiet=options.quiet)
-            manifest = _rewrite(plan, target.code_layout, manifest, folder, tables)
+            manifest = _rewrite(plan, target, manifest, folder, tables)
             write_plan(plan, folder / PLAN_NAME)
             if texts.verification:
                 evaluation = evaluate_folder(
@@ -205,11 +205,11 @@ def _write(
 
 
 def _rewrite(
-    plan: Plan, code_layout: str, exact: Manifest, folder: Path, tables: Mapping[int, GroupTables]
+    plan: Plan, target: Target, exact: Manifest, folder: Path, tables: Mapping[int, GroupTables]
 ) -> Manifest:
     """Applies a lossy plan to the graph in ``folder``; its weights file stays as it is."""
     graph = io.load_model(folder / io.MODEL_NAME)
-    applied = ApplyPlanPass(plan, code_layout, tables)
+    applied = ApplyPlanPass(plan, target.code_layout, tables, target.half_tables)
     applied(graph)
     io.save_graph(graph, folder)
     manifest = dataclasses.replace(

@@ -21,6 +21,7 @@ class Target:
         multiples: by width, what the components of a code's segment are a multiple of.
         kernel_pack: whether compiled kernels go into the folder.
         lowered: whether the graph is written for TensorRT's parser, for an engine to be built.
+        half_tables: whether tables of halves are stored as fp16 in models of any type.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Target:
     multiples: Mapping[int, int] = field(default_factory=lambda: MULTIPLES)
     kernel_pack: bool = False
     lowered: bool = False
+    half_tables: bool = False
 
 
 _GPU_MULTIPLES = {8: 16, 4: 32, 2: 64}  # 16 bytes: what a thread loads at once
@@ -38,7 +40,13 @@ TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         # On CPUs tiles beat rows: 16 tokens' scores are one vector (slerp decode 1.2-1.4 times).
-        Target("ort-cpu", "ONNX Runtime, CPU execution provider", ("fp32", "fp16"), "tile"),
+        Target(
+            "ort-cpu",
+            "ONNX Runtime, CPU execution provider",
+            ("fp32", "fp16"),
+            "tile",
+            half_tables=True,
+        ),
         Target(
             "ort-cuda",
             "ONNX Runtime, CUDA execution provider",

@@ -54,8 +54,8 @@ def full_state(form: Format, shape: StepShape, seed: int) -> dict[str, Array]:
     return state
 
 
-def tables(attributes: Attributes, dtype: np.dtype, rng: np.random.Generator) -> dict[str, Array]:
-    """Constant inputs of a node: small random numbers of the shapes that a calibration gives."""
+def tables(attributes: Attributes, rng: np.random.Generator) -> dict[str, Array]:
+    """Constant inputs of a node: small random numbers, as exports for CPUs hold them."""
     kv_heads, size, code_heads = (
         attributes[n] for n in ("kv_num_heads", "head_size", "code_heads")
     )
@@ -64,9 +64,9 @@ def tables(attributes: Attributes, dtype: np.dtype, rng: np.random.Generator) ->
     for name in schemas.input_names(attributes):
         components = sum(attributes["value_bits" if "value" in name else "key_bits"][1::2])
         if name.endswith("decoder"):
-            made[name] = random_like(rng, (kv_heads, components, size), dtype)
+            made[name] = random_half(rng, (kv_heads, components, size))
         elif name.endswith("encoder"):
-            made[name] = random_like(rng, (code_heads, components, joint), dtype)
+            made[name] = random_half(rng, (code_heads, components, joint))
         elif name.endswith("step"):
             made[name] = np.full((code_heads, components), 0.05, np.float32)
         elif name == "rope_frequencies":
@@ -97,7 +97,7 @@ def our_layers(form: Format, shape: StepShape, groups: int, threads: int, librar
         for group in range(groups):
             constants = {
                 name: chain.constant(f"{name}_{slot}_{group}", array)
-                for name, array in tables(attributes, form.model_dtype, rng).items()
+                for name, array in tables(attributes, rng).items()
             }
             inputs = []
             for name in schemas.input_names(attributes):

@@ -50,7 +50,7 @@ def our_traffic(form: Format, shape: StepShape) -> Traffic:
     tables = 0.0
     if form.attributes.get("has_decoder"):
         components = sum(sum(a[f"{kind}_bits"][1::2]) for kind in ("key", "value"))
-        table = components * shape.kv_heads * shape.head_size * form.model_dtype.itemsize
+        table = components * shape.kv_heads * shape.head_size * 2  # fp16
         # Encoders of a group are as large as its decoders, and one node in G reads them.
         tables = 2.0 * table
     return Traffic(cache, tables)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from minicache.exporter.calibration.allocation import bits_per_element
 from minicache.exporter.calibration.group_tables import reading_arrays, reading_attributes
+from minicache.exporter.calibration.half_tables import rounded_to_halves
 from minicache.exporter.calibration.klt import TINY, Basis
 from minicache.exporter.calibration.quantiser import WIDTHS, fit_quantiser, quantised
 from minicache.exporter.calibration.rope_probe import Rope
@@ -43,9 +44,9 @@ class Code:
 
     Attributes:
         bits: segments ``bits, count, ...``.
-        encoder: ``[Hc, R, G * J * D]`` fp32.
+        encoder: ``[Hc, R, G * J * D]`` fp32, numbers that fp16 holds where it can.
         step: ``[Hc, R]`` fp32.
-        decoder: ``[G, Hk, R, D]`` fp32; head h of a layer reads the code head of its slot.
+        decoder: ``[G, Hk, R, D]``, likewise; head h of a layer reads the code head of its slot.
         permutation: ``[G][Hk]``: the head of a layer in each slot.
         distortion: expected squared error of unit directions.
     """
@@ -189,4 +190,5 @@ def fit_code(basis: Basis, budget: float) -> Code:
                 rows = blocks[g, j].T  # [R, D]
                 encoder[head, :, start : start + size] = rows @ basis.roots[g, own] / mean
                 decoder[g, own] = factor * (rows @ basis.inverse_roots[g, own])
+    encoder, decoder = rounded_to_halves(encoder), rounded_to_halves(decoder)
     return Code(layout.bits, encoder, steps, decoder, basis.permutation, layout.distortion)

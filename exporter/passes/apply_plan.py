@@ -10,6 +10,7 @@ import onnx_ir as ir
 from minicache.exporter import schemas
 from minicache.exporter.build import Inserter
 from minicache.exporter.calibration.group_tables import GroupTables
+from minicache.exporter.calibration.half_tables import as_halves
 from minicache.exporter.plan import Group, Plan, node_attributes
 from minicache.exporter.state_io import StateIo
 from minicache.runtime.errors import PlanError
@@ -39,6 +40,7 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         plan: covers every layer of the model.
         code_layout: the target's.
         tables: of ``subspace`` and aligned groups, by their first layer.
+        half_tables: whether tables of halves become fp16 in models of any type.
 
     Attributes:
         state: the state buffers in graph order, known after the pass has run.
@@ -47,12 +49,17 @@ class ApplyPlanPass(ir.passes.InPlacePass):
     """
 
     def __init__(
-        self, plan: Plan, code_layout: str, tables: Mapping[int, GroupTables] | None = None
+        self,
+        plan: Plan,
+        code_layout: str,
+        tables: Mapping[int, GroupTables] | None = None,
+        half_tables: bool = False,
     ) -> None:
         super().__init__()
         self.plan = plan
         self.code_layout = code_layout
         self.tables = tables or {}
+        self.half_tables = half_tables
         self.state: list[StateTensor] = []
         self.retained_fractions: dict[str, float] = {}
         self.retained_extra: dict[str, int] = {}
@@ -126,7 +133,7 @@ class ApplyPlanPass(ir.passes.InPlacePass):
             plain = list(node.inputs[:-2])
             if tables is not None:
                 inserter = Inserter(model.graph, node, f"group{index}")
-                plain += _constants(inserter, tables, slot, query.dtype)
+                plain += self._constants(inserter, tables, slot, query.dtype)
             if slot == len(nodes) - 1:
                 self._replace(model, node, [*plain, *pasts, *earlier], 1 + len(pasts))
             else:
@@ -136,6 +143,19 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         model.graph.inputs.extend(pasts)
         model.graph.outputs.extend(written.outputs[1:])
         self.state.extend(io.tensors())
+
+    def _constants(
+        self, inserter: Inserter, tables: GroupTables, slot: int, dtype: ir.DataType
+    ) -> list[ir.Value | None]:
+        """The constant inputs of one slot's node; decoders in the model's precision."""
+        values: list[ir.Value | None] = []
+        precision = np.float32 if dtype == ir.DataType.FLOAT else np.float16
+        for name, array in tables.arrays(slot, precision).items():
+            own = f".{slot}" if name.endswith("decoder") else ""
+            if self.half_tables and name.endswith("coder"):
+                array = as_halves(array)
+            values.append(inserter.constant(f"{inserter.scope}/{name}{own}", array))
+        return values
 
     @staticmethod
     def _replace(
@@ -156,18 +176,6 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         node.outputs[0].replace_all_uses_with(attention)
         model.graph.remove(node, safe=True)
         attention.name = name
-
-
-def _constants(
-    inserter: Inserter, tables: GroupTables, slot: int, dtype: ir.DataType
-) -> list[ir.Value | None]:
-    """The constant inputs of one slot's node: decoders and encoders in the model's precision."""
-    values: list[ir.Value | None] = []
-    precision = np.float32 if dtype == ir.DataType.FLOAT else np.float16
-    for name, array in tables.arrays(slot, precision).items():
-        own = f".{slot}" if name.endswith("decoder") else ""
-        values.append(inserter.constant(f"{inserter.scope}/{name}{own}", array))
-    return values
 
 
 def _local_window(node: ir.Node) -> int:
