@@ -18,12 +18,14 @@ class Speed:
     Attributes:
         rows: side by side.
         step_ms: median of a decode step's wall time.
+        cpu_ms: median of its CPU time, of all threads; what other processes do hardly changes it.
         tokens_per_second: of all rows together, in the decode steps.
         prompt_seconds: to read a prompt, beside nothing else.
     """
 
     rows: int
     step_ms: float
+    cpu_ms: float
     tokens_per_second: float
     prompt_seconds: float
 
@@ -44,9 +46,9 @@ def measure_speed(folder: Path, rows: int, context: int, steps: int, threads: in
         prompts = time.perf_counter() - start
         times = []
         for _ in range(steps):
-            start = time.perf_counter()
+            start = time.perf_counter(), time.process_time()
             given = len(batch.step())
             if given == rows:
-                times.append(time.perf_counter() - start)
-    step = float(np.median(times))
-    return Speed(rows, 1e3 * step, rows / step, prompts / rows)
+                times.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    step, cpu = np.median(times, axis=0)
+    return Speed(rows, 1e3 * float(step), 1e3 * float(cpu), rows / float(step), prompts / rows)
