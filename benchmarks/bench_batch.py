@@ -40,7 +40,8 @@ def speed_table(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Prints tokens per second by rows."""
     print(f"{arguments.tokens} tokens in each row, {arguments.steps} decode steps")
     print(
-        f"{'export':>14} {'rows':>5} {'ms/step':>9} {'CPU ms':>9} {'tokens/s':>9} {'to 1 row, CPU':>14}"
+        f"{'export':>14} {'rows':>5} {'ms/step':>9} {'CPU ms':>9} {'tokens/s':>9} "
+        f"{'CPU to 1 row':>14}"
     )
     results = []
     for folder in [arguments.exact, *arguments.coded]:
