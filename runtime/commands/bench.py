@@ -89,9 +89,11 @@ def print_result(result: BenchResult, title: str, budget: str) -> None:
     console = Console(markup=False, highlight=False)
     for context in result.contexts:
         table = Table(
-            "model", title=f"{title}: {context} tokens in the cache", title_justify="left"
+            "model",
+            title=f"{title}: {context} tokens in the cache, rows in {budget}",
+            title_justify="left",
         )
-        for name in ("tokens/s", "x", "first token", "KV cache", "x", f"rows in {budget}"):
+        for name in ("tokens/s", "x", "first token", "KV cache", "x", "rows"):
             table.add_column(name, justify="right")
         rows = result.of_context(context)
         for row in rows:

@@ -38,7 +38,7 @@ def test_table_and_plot(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     assert captured.err == ""
     for words in ("64 tokens in the cache", "100 tokens in the cache", "rows in 1MiB", "export"):
-        assert words in captured.out.replace("\n", " ")
+        assert words in " ".join(captured.out.split())
     assert max(map(len, captured.out.splitlines())) <= 80
     root = ElementTree.parse(tmp_path / "plot.svg").getroot()
     assert root.tag.endswith("svg")

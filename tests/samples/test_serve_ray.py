@@ -40,21 +40,29 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def started(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Starts the server; again when Ray gives up on a busy machine, as it does after 30 s."""
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    for _ in range(3):
+        with log.open("w") as out:
+            process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
+        while process.poll() is None:
+            if "/v1\n" in log.read_text():
+                return process
+            time.sleep(1)
+        if "timed out during startup" not in log.read_text():
+            break
+    raise AssertionError(log.read_text())
+
+
 @pytest.fixture(scope="module")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """Starts serve.py; its address and process."""
     port, log = free_port(), tmp_path_factory.mktemp("ray") / "serve.log"
     command: list[Any] = [sys.executable, SAMPLE / "serve.py", folder, "--model", "tiny"]
     command += ["--rows", ROWS, "--waiting", WAITING, "--port", port]
-    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    with log.open("w") as out:
-        process = subprocess.Popen([*map(str, command)], stdout=out, stderr=out, env=environment)
+    process = started([str(word) for word in command], log)
     try:
-        for _ in range(240):
-            if "/v1\n" in log.read_text():
-                break
-            assert process.poll() is None, log.read_text()
-            time.sleep(1)
         yield f"http://127.0.0.1:{port}", process.pid
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0, log.read_text()
