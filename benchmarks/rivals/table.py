@@ -48,10 +48,11 @@ def verdicts(found: Sequence[Verdict]) -> str:
             continue
         given = verdict.perplexity
         interval = "" if given.low is None else f" [{given.low:.4f}, {given.high:.4f}]"
+        # By KL.
         said = {"worse": "ours LOSES", "better": "ours wins", "open": "no difference shown"}
         lines.append(
             f"{verdict.rival}: {said.get(verdict.outcome, 'one document, no interval')}; "
-            f"{verdict.ours} has {given.value:.4f}{interval} of its perplexity and "
-            f"{verdict.kl:.3f} of its KL"
+            f"{verdict.ours} has {verdict.kl:.3f} of its KL and "
+            f"{given.value:.4f}{interval} of its perplexity"
         )
     return "\n".join(lines)

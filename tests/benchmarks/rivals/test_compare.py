@@ -92,6 +92,15 @@ def test_verdicts_compare_with_the_best_export_of_no_more_room() -> None:
     assert said[0].startswith("good: ours LOSES") and "no export of ours" in said[-1]
 
 
+def test_kl_decides_where_perplexity_does_not() -> None:
+    """An error that happens to lower perplexity is an error."""
+    measured = {"ours": rows(-0.001, 0.01), "rival": rows(0.001, 0.001)}
+    (found,) = judge(measured, {"ours": 2.0, "rival": 2.0}, ["ours"])
+    assert found.perplexity is not None and found.perplexity.value < 1
+    assert found.outcome == "worse"
+    assert "ours has 10.000 of its KL" in verdicts([found])
+
+
 def result() -> dict[str, Any]:
     row = {"kv_bytes": 1000, "compression_ratio": 2.0, "top1": 0.9}
     interval = {"value": 1.01, "low": 1.0, "high": 1.02}
