@@ -18,6 +18,7 @@ NEEDS = {
 CASES = [
     "tests/plugins/test_ort_kernel.py::test_exact_mode",
     "tests/plugins/test_ort_kernel.py::test_slerp_codes",
+    "tests/plugins/test_ort_prefill.py",
     "tests/plugins/test_ort_contract.py::test_padding_is_never_read",
     "tests/plugins/test_ort_maths.py::test_slerp_codes",
     "tests/plugins/test_ort_maths.py::test_slerp_variants",
