@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime.errors import SessionError
+
+FIRST_LOOK = 256  # tokens that are sorted before it is known whether more are needed
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,24 @@ class Sampler:
         Raises:
             SessionError: the logits are not finite anywhere, which no sampling can mend.
         """
-        tokens, probability = self.distribution(logits, seen)
-        if len(tokens) == 1:
-            return int(tokens[0])
-        draw = self._random.random() * probability.sum()
-        place = int(np.searchsorted(np.cumsum(probability), draw, side="right"))
-        return int(tokens[min(place, len(tokens) - 1)])
+        scores, options = self._scores(logits, seen), self._options
+        if options.temperature == 0.0:
+            return int(np.argmax(scores))
+        total = 0.0 if options.top_k else float(np.exp(scores).sum())
+        filtered = options.top_p < 1.0 or options.min_p > 0.0
+        draw, chosen = self._random.random(), -1
+        for tokens in likeliest_first(scores, options.top_k):
+            probability = self._kept(scores[tokens], total)
+            ended = not total or len(probability) < len(tokens) or len(tokens) == len(scores)
+            if filtered and not ended:
+                continue  # how much is kept is not known yet
+            reached = np.cumsum(probability)
+            mark = draw * reached[-1] if ended else draw
+            if ended or mark < reached[-1]:
+                place = int(np.searchsorted(reached, mark, side="right"))
+                chosen = int(tokens[min(place, len(reached) - 1)])
+                break
+        return chosen
 
     def distribution(
         self, logits: npt.NDArray[np.float32], seen: Sequence[int] = ()
@@ -94,27 +108,57 @@ class Sampler:
         Raises:
             SessionError: as ``choose``.
         """
+        scores = self._scores(logits, seen)
+        if self._options.temperature == 0.0:
+            return np.array([np.argmax(scores)]), np.ones(1)
+        tokens = top_k_tokens(scores, self._options.top_k)
+        probability = self._kept(scores[tokens], 0.0)
+        return tokens[: len(probability)], probability
+
+    def _scores(
+        self, logits: npt.NDArray[np.float32], seen: Sequence[int]
+    ) -> npt.NDArray[np.float64]:
+        """Logits after penalty and temperature, the highest of them 0."""
         options = self._options
         if np.isnan(logits).any() or not np.isfinite(logits.max()):
             raise SessionError(
                 "the logits hold NaN or are all infinite: the model computed nothing useful; "
                 "check the export with minicache evaluate"
             )
-        scores = logits.astype(np.float64)
+        scores: npt.NDArray[np.float64] = logits.astype(np.float64)
         if options.repetition_penalty != 1.0 and len(seen):
             index = np.unique(np.asarray(seen))
             old, penalty = scores[index], options.repetition_penalty
             scores[index] = np.where(old > 0, old / penalty, old * penalty)
-        if options.temperature == 0.0:
-            return np.array([np.argmax(scores)]), np.ones(1)
         # Shifted first: a tiny temperature must not turn the best score into an infinity.
-        scores = (scores - scores.max()) / options.temperature
-        tokens = top_k_tokens(scores, options.top_k)
-        probability = np.exp(scores[tokens])
-        probability /= probability.sum()
-        kept = top_p_count(probability, options.top_p)
-        kept = min(kept, min_p_count(probability, options.min_p))
-        return tokens[:kept], probability[:kept]
+        scores -= scores.max()
+        return scores / options.temperature if options.temperature else scores
+
+    def _kept(self, scores: npt.NDArray[np.float64], total: float) -> npt.NDArray[np.float64]:
+        """Probabilities of the tokens that pass top-p and min-p.
+
+        Args:
+            scores: descending; of all tokens, or of the likeliest.
+            total: sum of the exponentials of all; 0: of these, which are all.
+        """
+        probability = np.exp(scores)
+        probability /= total or probability.sum()
+        kept = top_p_count(probability, self._options.top_p)
+        return probability[: min(kept, min_p_count(probability, self._options.min_p))]
+
+
+def likeliest_first(scores: npt.NDArray[np.float64], top_k: int) -> Iterator[npt.NDArray[np.intp]]:
+    """Yields ever longer beginnings of the tokens by descending score, at last all of them.
+
+    Sorting a whole vocabulary takes longer than all the rest, and a draw seldom needs it. With
+    ``top_k`` there is one beginning, of as many.
+    """
+    if not top_k:
+        size = FIRST_LOOK
+        while size < len(scores):
+            yield top_k_tokens(scores, size)
+            size *= 16
+    yield top_k_tokens(scores, top_k)
 
 
 def top_k_tokens(scores: npt.NDArray[np.float64], top_k: int) -> npt.NDArray[np.intp]:

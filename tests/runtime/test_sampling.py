@@ -128,6 +128,26 @@ def test_all_steps_together_follow_their_definitions(data: st.DataObject) -> Non
     np.testing.assert_allclose(found, by_definition(logits, seen, options), atol=1e-9)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    spread=st.sampled_from([0.01, 1.0, 5.0]),
+    top_k=st.sampled_from([0, 0, 40, 300]),
+    top_p=st.sampled_from([1.0, 0.3, 0.95, 0.9999]),
+    min_p=st.sampled_from([0.0, 0.0, 0.001, 0.9]),
+)
+def test_a_draw_is_one_of_the_whole_distribution(
+    seed: int, spread: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    """Whether a look at the likeliest tokens was enough or not."""
+    logits = np.random.default_rng(seed).normal(0, spread, 6000).astype(np.float32)
+    options = SamplingOptions(temperature=0.9, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    tokens, probability = Sampler(options).distribution(logits)
+    mark = np.random.default_rng(seed).random() * probability.sum()
+    place = int(np.searchsorted(np.cumsum(probability), mark, side="right"))
+    assert Sampler(options).choose(logits) == tokens[min(place, len(tokens) - 1)]
+
+
 def test_repetition_penalty_works_on_both_signs() -> None:
     logits = np.array([2.0, 1.5, -1.0, -1.5], np.float32)
     sampler = Sampler(SamplingOptions(repetition_penalty=2.0))
