@@ -61,6 +61,7 @@ class Engine:
             batch_size=options.rows,
             max_sequence_length=options.context,
             threads=options.threads,
+            overcommit=options.kv_bytes is not None,  # admission goes by bytes then
         )
         self.options, self.name = options, name or self.session.folder.name
         self.context = context_within(self.session, options.kv_bytes)
