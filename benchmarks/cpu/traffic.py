@@ -9,6 +9,8 @@ from benchmarks.cpu.our_layers import coded_spans, node_attributes
 from benchmarks.cpu.step_shape import StepShape
 from minicache.exporter import schemas
 
+DECODER_BYTES, ENCODER_BYTES = 2, 4  # of an element, as exports for CPUs hold them
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -50,9 +52,9 @@ def our_traffic(form: Format, shape: StepShape) -> Traffic:
     tables = 0.0
     if form.attributes.get("has_decoder"):
         components = sum(sum(a[f"{kind}_bits"][1::2]) for kind in ("key", "value"))
-        table = components * shape.kv_heads * shape.head_size * 2  # fp16
-        # Encoders of a group are as large as its decoders, and one node in G reads them.
-        tables = 2.0 * table
+        elements = components * shape.kv_heads * shape.head_size
+        # Encoders of a group have as many as its decoders, and one node in G reads them.
+        tables = float(elements * (DECODER_BYTES + ENCODER_BYTES))
     return Traffic(cache, tables)
 
 

@@ -44,9 +44,10 @@ class Code:
 
     Attributes:
         bits: segments ``bits, count, ...``.
-        encoder: ``[Hc, R, G * J * D]`` fp32, numbers that fp16 holds where it can.
+        encoder: ``[Hc, R, G * J * D]`` fp32.
         step: ``[Hc, R]`` fp32.
-        decoder: ``[G, Hk, R, D]``, likewise; head h of a layer reads the code head of its slot.
+        decoder: ``[G, Hk, R, D]`` fp32, halves where fp16 holds them; head h of a layer reads the
+            code head of its slot.
         permutation: ``[G][Hk]``: the head of a layer in each slot.
         distortion: expected squared error of unit directions.
     """
@@ -190,5 +191,6 @@ def fit_code(basis: Basis, budget: float) -> Code:
                 rows = blocks[g, j].T  # [R, D]
                 encoder[head, :, start : start + size] = rows @ basis.roots[g, own] / mean
                 decoder[g, own] = factor * (rows @ basis.inverse_roots[g, own])
-    encoder, decoder = rounded_to_halves(encoder), rounded_to_halves(decoder)
+    # Not the encoder: other components would fall to the other level of two next to them.
+    decoder = rounded_to_halves(decoder)
     return Code(layout.bits, encoder, steps, decoder, basis.permutation, layout.distortion)
