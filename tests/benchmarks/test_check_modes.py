@@ -29,7 +29,7 @@ def test_rows_of_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert bad["outcome"] == "PlanError"
     printed = capsys.readouterr().out
     assert f"| {AGREES.name} | paper | 2+3 |" in printed
-    assert f"| {REFUSED.name} | paper | PlanError | no 2 adjacent layers" in printed
+    assert f"| {REFUSED.name} | paper | PlanError | no 2 layers" in printed
     assert printed.endswith("1 agrees, 1 PlanError\n")
 
 
