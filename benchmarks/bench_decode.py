@@ -37,9 +37,10 @@ from benchmarks.cpu.decoders import (
     exported_decoders,
     original_decoders,
 )
-from benchmarks.cpu.rounds import Spread, ratio
+from benchmarks.cpu.rounds import ratio
 from benchmarks.held_out import pick_documents, split_text
 from minicache.exporter.io import find_model_file
+from minicache.runtime.spread import Spread
 from minicache.runtime.tokenizer import TextTokenizer
 
 CHUNK = 512

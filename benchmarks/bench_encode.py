@@ -26,9 +26,10 @@ from benchmarks.cpu.formats import Format, formats
 from benchmarks.cpu.layer_chain import Layers
 from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.our_layers import our_layers
-from benchmarks.cpu.rounds import Spread, interleaved
+from benchmarks.cpu.rounds import interleaved
 from benchmarks.cpu.step_shape import StepShape
 from benchmarks.cpu.traffic import DECODER_BYTES, ENCODER_BYTES, our_traffic
+from minicache.runtime.spread import Spread
 
 CACHED = 2  # groups whose encoders take turns
 

@@ -28,8 +28,9 @@ from benchmarks.cpu.fma_peak import fma_peak
 from benchmarks.cpu.formats import formats
 from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.ort_baselines import GQA_FP32
-from benchmarks.cpu.rounds import Spread, interleaved, ratio
+from benchmarks.cpu.rounds import interleaved, ratio
 from benchmarks.cpu.step_shape import StepShape
+from minicache.runtime.spread import Spread
 
 EXACT = "exact fp32"
 

@@ -31,8 +31,9 @@ from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.memory import resident_bytes
 from benchmarks.cpu.ort_baselines import GQA_FP32, GQA_INT8
 from benchmarks.cpu.our_layers import our_layers
-from benchmarks.cpu.rounds import Run, Spread, interleaved
+from benchmarks.cpu.rounds import Run, interleaved
 from benchmarks.cpu.step_shape import StepShape
+from minicache.runtime.spread import Spread
 
 WARM_UP = 8  # steps before memory is looked at
 

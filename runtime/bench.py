@@ -22,26 +22,13 @@ from minicache.runtime.corpus import read_documents
 from minicache.runtime.errors import SessionError
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
+from minicache.runtime.spread import Spread
 from minicache.runtime.tokenizer import FILE_NAME, TextTokenizer
 
 CONTEXTS = (512, 2048, 8192)
 GIB = 1 << 30
 WARM = 2  # steps before those that are timed
 MOST_READINGS, READING_SECONDS = 3, 20.0  # prompts that are short are read several times
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Median and quartiles."""
-
-    p25: float
-    median: float
-    p75: float
-
-    @staticmethod
-    def of(values: Sequence[float]) -> Spread:
-        """Of at least one value."""
-        return Spread(*(float(value) for value in np.percentile(values, (25, 50, 75))))
 
 
 @dataclass(frozen=True)

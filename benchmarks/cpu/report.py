@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from benchmarks.cpu.asked import MOST_FOR_CASES, asked
 from benchmarks.cpu.contestants import Contestant
 from benchmarks.cpu.ort_baselines import BASELINES
-from benchmarks.cpu.rounds import Spread, ratio
+from benchmarks.cpu.rounds import ratio
+from minicache.runtime.spread import Spread
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-import numpy as np
+from minicache.runtime.spread import Spread
 
 Run = Callable[[], object]
 MOST_REPEATS = 12
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Median and quartiles."""
-
-    p25: float
-    median: float
-    p75: float
-
-    @classmethod
-    def of(cls, samples: Sequence[float]) -> Spread:
-        """Of at least one sample."""
-        return cls(*(float(x) for x in np.percentile(samples, (25, 50, 75))))
-
-    def scaled(self, factor: float) -> Spread:
-        """In another unit."""
-        return Spread(self.p25 * factor, self.median * factor, self.p75 * factor)
 
 
 def ratio(baseline: Sequence[float], ours: Sequence[float]) -> Spread:

@@ -6,6 +6,7 @@ its minimum, both stored in fp16.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.exporter.baselines.cache_shape import FP16_BYTES
+from minicache.runtime.errors import PlanError
 
 Array = npt.NDArray[Any]
 
@@ -85,3 +87,25 @@ def group_bits(bits: int, group: int) -> float:
 def as_fp16(x: Array) -> Array:
     """Rounds to what fp16 holds; fp32."""
     return x.astype(np.float16).astype(np.float32)
+
+
+def check_bits(bits: int, known: Sequence[int]) -> None:
+    """Checks a codec's bits.
+
+    Raises:
+        PlanError: they are not among the known ones.
+    """
+    if bits not in known:
+        raise PlanError(f"codes of {bits} bit are unknown to this method; give one of {known}")
+
+
+def check_value_groups(head_dim: int, group: int) -> None:
+    """Checks that a token's value of one head is whole groups of channels.
+
+    Raises:
+        PlanError: it is not.
+    """
+    if head_dim % group:
+        raise PlanError(
+            f"values are coded in groups of {group} channels, the head size is {head_dim}"
+        )

@@ -21,9 +21,12 @@ import numpy.typing as npt
 
 from benchmarks.rivals.alignment import HeadMap, fit_map
 from benchmarks.rivals.counting import bytes_of_context
-from benchmarks.rivals.uniform import group_bits, quantise
-from benchmarks.rivals.xquant import check_bits
-from minicache.exporter.baselines.cache_codec import check_exact_part, end_of_coded
+from benchmarks.rivals.uniform import check_bits, check_value_groups, group_bits, quantise
+from minicache.exporter.baselines.cache_codec import (
+    check_exact_part,
+    check_whole_blocks,
+    end_of_coded,
+)
 from minicache.exporter.baselines.cache_shape import CacheShape
 from minicache.runtime.errors import PlanError
 
@@ -63,11 +66,8 @@ class VFold:
                 f"{len(self.maps)} maps and groups of {self.group_layers} layers do not suit "
                 f"{self.shape.layers} layers; give a map for each layer, and groups of 1 or more"
             )
-        if self.bits and self.shape.head_dim % GROUP:
-            raise PlanError(
-                f"values are coded in groups of {GROUP} channels, the head size is "
-                f"{self.shape.head_dim}"
-            )
+        if self.bits:
+            check_value_groups(self.shape.head_dim, GROUP)
         if not self.name:
             object.__setattr__(self, "name", f"vfold-{self.group_layers}")
 
@@ -131,11 +131,8 @@ class VFold:
         Raises:
             PlanError: keys are quantised, and the tokens are not whole groups.
         """
-        tokens = keys_LHkTD[0].shape[1]
-        if self.bits and (tokens % GROUP or (start - self.sinks) % GROUP):
-            raise PlanError(
-                f"whole groups of {GROUP} tokens are coded, not {tokens} from position {start}"
-            )
+        if self.bits:
+            check_whole_blocks(self.name, GROUP, keys_LHkTD[0].shape[1], start, self.sinks)
         keys, shared = self.encode(keys_LHkTD, values_LHkTD)
         values = []
         for group, mean in zip(

@@ -22,7 +22,7 @@ from benchmarks.rivals.counting import bytes_of_context
 from benchmarks.rivals.latent import Latent
 from benchmarks.rivals.projections import Projection
 from benchmarks.rivals.rows import from_rows, to_rows, unrotate
-from benchmarks.rivals.uniform import Uniform, group_bits, group_within, quantise
+from benchmarks.rivals.uniform import Uniform, check_bits, group_bits, group_within, quantise
 from minicache.exporter.baselines.cache_codec import check_exact_part, end_of_coded
 from minicache.exporter.baselines.cache_shape import CacheShape
 from minicache.exporter.calibration.rope_probe import Rope
@@ -148,13 +148,3 @@ def joint_latent(layer: Projection) -> Latent:
     """The part of X that keys and values together are made of."""
     weight = np.concatenate([layer.key, layer.value], axis=1)
     return Latent.of(weight, np.concatenate([layer.key_bias, layer.value_bias]))
-
-
-def check_bits(bits: int, known: Sequence[int]) -> None:
-    """Checks a codec's bits.
-
-    Raises:
-        PlanError: they are not among the known ones.
-    """
-    if bits not in known:
-        raise PlanError(f"codes of {bits} bit are unknown to this method; give one of {known}")

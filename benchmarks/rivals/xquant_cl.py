@@ -23,8 +23,8 @@ from benchmarks.rivals.counting import bytes_of_context
 from benchmarks.rivals.latent import Latent
 from benchmarks.rivals.projections import Projection
 from benchmarks.rivals.rows import from_rows, to_rows, unrotate
-from benchmarks.rivals.uniform import Uniform, group_bits, group_within, quantise
-from benchmarks.rivals.xquant import BITS, LARGEST_GROUP, check_bits, joint_latent
+from benchmarks.rivals.uniform import Uniform, check_bits, group_bits, group_within, quantise
+from benchmarks.rivals.xquant import BITS, LARGEST_GROUP, joint_latent
 from minicache.exporter.baselines.cache_codec import check_exact_part, end_of_coded
 from minicache.exporter.baselines.cache_shape import CacheShape
 from minicache.exporter.calibration.rope_probe import Rope

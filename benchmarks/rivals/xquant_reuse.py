@@ -20,11 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.rivals.counting import bytes_of_context
-from benchmarks.rivals.uniform import Uniform, group_bits, quantise
-from benchmarks.rivals.xquant import check_bits
-from minicache.exporter.baselines.cache_codec import check_exact_part, end_of_coded
+from benchmarks.rivals.uniform import Uniform, check_bits, check_value_groups, group_bits, quantise
+from minicache.exporter.baselines.cache_codec import (
+    check_exact_part,
+    check_whole_blocks,
+    end_of_coded,
+)
 from minicache.exporter.baselines.cache_shape import CacheShape
-from minicache.runtime.errors import PlanError
 
 Array = npt.NDArray[Any]
 Shared = Literal["keys and values", "values"]
@@ -60,11 +62,7 @@ class XQuantReuse:
         check_bits(self.bits, BITS)
         check_bits(self.residual_bits, (0, *BITS))
         check_exact_part(self.sinks, self.window)
-        if self.shape.head_dim % GROUP:
-            raise PlanError(
-                f"values are coded in groups of {GROUP} channels, the head size is "
-                f"{self.shape.head_dim}"
-            )
+        check_value_groups(self.shape.head_dim, GROUP)
         if not self.name:
             object.__setattr__(self, "name", f"xquant-reuse-int{self.bits}")
 
@@ -114,11 +112,7 @@ class XQuantReuse:
         Raises:
             PlanError: the tokens are not whole groups.
         """
-        tokens = keys_LHkTD[0].shape[1]
-        if tokens % GROUP or (start - self.sinks) % GROUP:
-            raise PlanError(
-                f"whole groups of {GROUP} tokens are coded, not {tokens} from position {start}"
-            )
+        check_whole_blocks(self.name, GROUP, keys_LHkTD[0].shape[1], start, self.sinks)
         keys, values = (
             [sum((part.read() for part in parts[1:]), parts[0].read()) for parts in layers]
             for layers in self.encode(keys_LHkTD, values_LHkTD)

@@ -88,3 +88,22 @@ def check_exact_part(sinks: int, window: int) -> None:
 def end_of_coded(past: int, sinks: int, window: int, block: int = 1) -> int:
     """End of the coded tokens when only whole blocks of ``block`` tokens are coded."""
     return sinks + max(past - window - sinks, 0) // block * block
+
+
+def check_whole_blocks(method: str, block: int, tokens: int, start: int, sinks: int) -> None:
+    """Checks that tokens to be coded are whole blocks, counted from the first coded position.
+
+    Args:
+        method: for the message.
+        block: tokens of a block.
+        tokens: to be coded.
+        start: position of the first of them.
+        sinks: first tokens, which are not coded.
+
+    Raises:
+        PlanError: they are not.
+    """
+    if tokens % block or (start - sinks) % block:
+        raise PlanError(
+            f"{method} codes whole groups of {block} tokens, not {tokens} from position {start}"
+        )

@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from minicache.exporter.baselines.cache_codec import check_exact_part, end_of_coded
+from minicache.exporter.baselines.cache_codec import (
+    check_exact_part,
+    check_whole_blocks,
+    end_of_coded,
+)
 from minicache.exporter.baselines.cache_shape import FP16_BYTES, CacheShape
 from minicache.runtime.errors import PlanError
 
@@ -74,11 +78,7 @@ class Kivi:
         Raises:
             PlanError: the tokens are not whole groups.
         """
-        tokens = keys_LHkTD[0].shape[1]
-        if tokens % GROUP or (start - self.sinks) % GROUP:
-            raise PlanError(
-                f"KIVI codes whole groups of {GROUP} tokens, not {tokens} from position {start}"
-            )
+        check_whole_blocks("KIVI", GROUP, keys_LHkTD[0].shape[1], start, self.sinks)
         # Tokens last, so that a group of a key channel is contiguous in the last axis.
         keys = [
             np.swapaxes(quantise_groups(np.swapaxes(key, 1, 2), self.bits), 1, 2)

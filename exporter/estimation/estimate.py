@@ -42,11 +42,10 @@ def estimate(
         batch: sequences.
         memory: bytes for caches; what weights and activations take is not in it.
     """
-    size = cache_size(manifest, context, batch)
-    one = cache_size(manifest, context).resident
+    one = cache_size(manifest, context)  # every state has a batch dimension
     read = step_bytes(manifest, context) * batch
-    streams = None if memory is None else memory // one
-    return Estimate(cache, size.resident, size.ratio_to_fp16, read, streams)
+    streams = None if memory is None else memory // one.resident
+    return Estimate(cache, one.resident * batch, one.ratio_to_fp16, read, streams)
 
 
 def plain_estimate(
@@ -74,17 +73,16 @@ def step_bytes(manifest: Manifest, context: int) -> int:
         for state in manifest.state
         if state.name == "exact_key"
     }
-    coded = {state.group for state in manifest.state if state.name == CODED[0]}
     total = 0
     for state in manifest.state:
         if state.name in CODED:
             total += members[state.group] * _bytes(state, manifest, context)
         elif state.name in ("exact_key", "exact_value"):
-            total += _exact_bytes(state, manifest, context, state.group in coded)
+            total += _exact_bytes(state, manifest, context)
     return total
 
 
-def _exact_bytes(state: StateTensor, manifest: Manifest, context: int, coded: bool) -> int:
+def _exact_bytes(state: StateTensor, manifest: Manifest, context: int) -> int:
     """Read of sinks and ring: what is visible, not the slack behind it."""
     _, layers, heads, slots, head_dim = state.shape
     visible = context

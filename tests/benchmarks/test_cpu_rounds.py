@@ -10,9 +10,10 @@ from benchmarks.cpu.asked import asked
 from benchmarks.cpu.formats import Format, formats, subspace
 from benchmarks.cpu.library import Choice
 from benchmarks.cpu.our_layers import coded_spans, full_state, node_attributes
-from benchmarks.cpu.rounds import Spread, interleaved, ratio
+from benchmarks.cpu.rounds import interleaved, ratio
 from benchmarks.cpu.step_shape import StepShape
 from benchmarks.cpu.traffic import our_traffic, plain_traffic, visible
+from minicache.runtime.spread import Spread
 
 
 class Clock:

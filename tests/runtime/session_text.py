@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from minicache.runtime.batch import Batch
 from minicache.runtime.session import Session
 from tests.runtime.tiny_model import VOCABULARY
 from tests.tolerances import LOGITS
@@ -21,6 +24,22 @@ def text(rows: int = 1, length: int = LENGTH, seed: int = 0) -> np.ndarray:
 def run_in_chunks(session: Session, ids: np.ndarray, chunk: int) -> np.ndarray:
     starts = range(0, ids.shape[1], chunk)
     return np.concatenate([session.forward(ids[:, s : s + chunk]) for s in starts], axis=1)
+
+
+def drive_batch(session: Session, folder: Path, chunk: int, lengths: Sequence[int]) -> list[Any]:
+    """Rows alone, a batch whose requests come and go, saved rows: what all of it gives."""
+    session.rows(1).prefill(text(1, 20)[0])
+    session.save(folder / "prefix", 1)
+    session.fork(1, [2])
+    session.rows(2).forward([[5]])
+    found: list[Any] = [session.rows(2).forward([[6]]).argmax(), session.lengths.tolist()]
+    batch = Batch(session, chunk=chunk)
+    for length in lengths:
+        batch.add(text(1, length, seed=length)[0], 6)
+    found.append([(n, t.token_id) for _ in range(9) for n, t in batch.step()])
+    batch.remove(1)
+    batch.add(text(1, 25)[0], 4, prefix=folder / "prefix")
+    return [*found, [(n, t.token_id) for _ in range(9) for n, t in batch.step()]]
 
 
 def snapshot(session: Session) -> dict[str, Any]:

@@ -13,13 +13,12 @@ import onnxruntime
 import pytest
 
 from minicache.runtime import device_binding, open_model, ort
-from minicache.runtime.batch import Batch
 from minicache.runtime.errors import MissingDependencyError, PackageError
 from minicache.runtime.manifest import KERNELS_NAME, Manifest
 from minicache.runtime.session import Session
 from tests.runtime.fake_device import DeviceGraph, fake_onnxruntime
 from tests.runtime.reference_graph import ReferenceGraph
-from tests.runtime.session_text import text
+from tests.runtime.session_text import drive_batch
 
 TINY = Callable[..., Path]
 
@@ -136,25 +135,9 @@ def test_a_batch_on_a_device_equals_one_on_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Prompts on their rows alone, decode steps on all rows, as they are recorded; saved rows."""
-
-    def run(session: Session) -> list[Any]:
-        session.rows(1).prefill(text(1, 20)[0])
-        session.save(tmp_path / "prefix", 1)
-        session.fork(1, [2])
-        session.rows(2).forward([[5]])
-        found: list[Any] = [session.rows(2).forward([[6]]).argmax(), session.lengths.tolist()]
-        batch = Batch(session, chunk=16)
-        for length in (1, 30, 17):
-            batch.add(text(1, length, seed=length)[0], 6)
-        taken = [(n, t.token_id) for _ in range(9) for n, t in batch.step()]
-        batch.remove(1)
-        batch.add(text(1, 25)[0], 4, prefix=tmp_path / "prefix")
-        found += [taken, [(n, t.token_id) for _ in range(9) for n, t in batch.step()]]
-        return found
-
     with Session(cuda_folder, batch_size=3) as session:
         graph: Any = session._model._graph  # type: ignore[union-attr]
-        actual = run(session)
+        actual = drive_batch(session, tmp_path, 16, (1, 30, 17))
         assert set(graph.shapes) >= {(1, 16), (1, 14), (3, 1)}
         assert (1, 1) not in graph.shapes and (2, 1) not in graph.shapes
         recorded = {shape for shape, number in zip(graph.shapes, graph.recordings, strict=True)
@@ -164,4 +147,4 @@ def test_a_batch_on_a_device_equals_one_on_the_host(
     monkeypatch.setattr(ort, "load_onnxruntime", lambda: onnxruntime)
     with Session(tiny_folder("slerp"), batch_size=3) as session:
         # The prefix of the other folder would be refused, as it is another model's.
-        assert run(session) == actual
+        assert drive_batch(session, tmp_path, 16, (1, 30, 17)) == actual

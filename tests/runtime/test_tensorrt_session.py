@@ -12,11 +12,10 @@ import pytest
 from onnx import TensorProto
 
 from minicache.runtime import open_model
-from minicache.runtime.batch import Batch
 from minicache.runtime.session import Session
 from tests.runtime.fake_tensorrt import ACTIVATIONS, FakeTensorrt
 from tests.runtime.reference_graph import ReferenceGraph
-from tests.runtime.session_text import text
+from tests.runtime.session_text import drive_batch
 
 FOLDER = Callable[..., Path]
 
@@ -180,25 +179,10 @@ def test_a_batch_equals_one_on_onnx_runtime(
     tmp_path: Path,
 ) -> None:
     """On rows of their own where these begin at addresses that TensorRT takes, else on all rows."""
-
-    def run(session: Session) -> list[Any]:
-        session.rows(1).prefill(text(1, 20)[0])
-        session.save(tmp_path / "prefix", 1)
-        session.fork(1, [2])
-        session.rows(2).forward([[5]])
-        found: list[Any] = [session.rows(2).forward([[6]]).argmax(), session.lengths.tolist()]
-        batch = Batch(session, chunk=32)
-        for length in (1, 40, 17):
-            batch.add(text(1, length, seed=length)[0], 6)
-        found.append([(n, t.token_id) for _ in range(9) for n, t in batch.step()])
-        batch.remove(1)
-        batch.add(text(1, 25)[0], 4, prefix=tmp_path / "prefix")
-        return [*found, [(n, t.token_id) for _ in range(9) for n, t in batch.step()]]
-
     with Session(engine_folder(variant, batch=3), batch_size=3) as session:
         model: Any = session._model
         assert model.needs_all_rows(1) == (variant == "slerp")
-        actual = run(session)
+        actual = drive_batch(session, tmp_path, 32, (1, 40, 17))
     monkeypatch.setattr(open_model, "open_graph", ReferenceGraph)
     with Session(tiny_folder(variant), batch_size=3) as session:
-        assert run(session) == actual
+        assert drive_batch(session, tmp_path, 32, (1, 40, 17)) == actual
