@@ -196,7 +196,9 @@ class Batch:
         end = min(request.read + self._chunk, request.text.prompt_tokens)
         part = [request.text.tokens[request.read : end]]
         is_last = end == request.text.prompt_tokens
-        logits = rows.forward(part, logits="last" if is_last else None)
+        left = np.array([request.text.prompt_tokens - request.read])
+        count = np.array([end - request.read])
+        logits = rows._read_prompt(part, count, left, "last" if is_last else None)
         if request.text.progress is not None:
             request.text.progress(end - request.read)
         request.read = end

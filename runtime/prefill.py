@@ -36,7 +36,8 @@ def prefill(
         part = ids[:, start : start + chunk]
         counts = np.clip(new - start, 0, part.shape[1])
         ends = (counts > 0) & (new <= start + part.shape[1])
-        result = rows.forward(part, counts, logits="last" if ends.any() else None)
+        left = np.clip(new - start, 0, None)
+        result = rows._read_prompt(part, counts, left, "last" if ends.any() else None)
         if ends.any():
             last[ends] = result[ends, 0]
         if progress is not None:
