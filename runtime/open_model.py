@@ -77,7 +77,8 @@ class OpenModel:
         if self.manifest.eviction:
             self.capacity = limit
             self._evictor = Evictor(self.manifest, self._cache)
-            self.longest_call = self._evictor.longest_call
+            if slots < limit:
+                self.longest_call = self._evictor.longest_call
         self._model: Model | None = opened(self._cache)
         self._lengths = np.zeros(batch_size, np.int32)
         self._rewind = RewindGuard(self.manifest, int(batch_size))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime.cache import Cache, round_capacity
-from minicache.runtime.errors import CapacityError, SessionError
+from minicache.runtime.errors import CapacityError
 from minicache.runtime.eviction.choose import BLOCK, choose_evicted
 from minicache.runtime.eviction.compact import compact_row, retained_slots, segments_of
 from minicache.runtime.eviction.entry import EvictionEntry
@@ -29,6 +29,9 @@ def least_slots(policy: Policy, call: int) -> int:
 class Evictor:
     """Evicts tokens of the rows of one session.
 
+    Attributes:
+        policy: what chooses.
+
     Args:
         manifest: of a folder that was exported with ``--evict``.
         cache: the session's buffers; changed in place.
@@ -46,16 +49,11 @@ class Evictor:
             for number, group in self._groups.items()
             if "retained_position" in group and extra_slots(manifest, number)
         }
-        if cache.capacity < least_slots(self.policy, 1):
-            raise SessionError(
-                f"a row has {cache.capacity} slots, {self.policy.text} needs "
-                f"{least_slots(self.policy, 1)} or more; give more cache_tokens"
-            )
 
     @property
     def longest_call(self) -> int:
-        """New tokens per row for which a call always finds room."""
-        return self._cache.capacity - self.policy.budget - RESTS
+        """New tokens per row for which a call always finds room; 1 or more."""
+        return max(self._cache.capacity - self.policy.budget - RESTS, 1)
 
     def evicted(self, row: int) -> int:
         """Tokens that are evicted from a row: in the group with the fewest."""

@@ -26,7 +26,8 @@ def slots_per_row(manifest: Manifest, limit: int, cache_tokens: Any) -> int:
         cache_tokens: what the session was given; None: what the policy needs.
 
     Raises:
-        SessionError: not a whole number, or given where nothing is evicted.
+        SessionError: no number of slots with which the policy can do, or given where nothing is
+            evicted.
     """
     if not manifest.eviction:
         if cache_tokens is not None:
@@ -35,10 +36,23 @@ def slots_per_row(manifest: Manifest, limit: int, cache_tokens: Any) -> int:
                 "all of max_sequence_length; leave it out, or export with --evict"
             )
         return round_capacity(limit)
+    policy, all_of_it = EvictionEntry.from_dict(manifest.eviction).policy, round_capacity(limit)
+    if cache_tokens is None:
+        waits = policy.spare is None
+        return all_of_it if waits else min(all_of_it, least_slots(policy, PROMPT_CALL))
+    checks.whole_number("cache_tokens", cache_tokens)
+    slots = min(round_capacity(int(cache_tokens)), all_of_it)
+    if slots < min(all_of_it, least_slots(policy, 1)):
+        raise SessionError(
+            f"cache_tokens is {cache_tokens}; {policy.text} needs {least_slots(policy, 1)} or more"
+        )
+    return slots
+
+
+def steady_slots(manifest: Manifest, context: int) -> int:
+    """Slots per row that take memory once a text of ``context`` tokens was read."""
+    slots = slots_per_row(manifest, context, None)
+    if not manifest.eviction:
+        return slots
     policy = EvictionEntry.from_dict(manifest.eviction).policy
-    if cache_tokens is not None:
-        checks.whole_number("cache_tokens", cache_tokens)
-        return round_capacity(int(cache_tokens))
-    if policy.spare is None:
-        return round_capacity(max(limit, least_slots(policy, 1)))
-    return least_slots(policy, PROMPT_CALL)
+    return min(slots, least_slots(policy, 1)) if policy.spare is None else slots
