@@ -194,6 +194,8 @@ class Batch:
         rows = self._session.rows(request.row)
         self._check_unused(number)
         end = min(request.read + self._chunk, request.text.prompt_tokens)
+        cuts = rows._prompt_cuts(np.array([request.text.prompt_tokens]))
+        end = min([end, *(cut for cut in cuts if cut > request.read)])
         part = [request.text.tokens[request.read : end]]
         is_last = end == request.text.prompt_tokens
         left = np.array([request.text.prompt_tokens - request.read])

@@ -150,6 +150,11 @@ class RowCalls(ABC):
         longest = chunk if session.longest_call is None else session.longest_call
         return prefill.prefill(self, ids, new, min(chunk, longest), progress)
 
+    def _prompt_cuts(self, lengths: npt.NDArray[np.integer]) -> set[int]:
+        """Places in prompts of ``lengths`` [B] tokens at which a call must end."""
+        evictor = self.session._evictor
+        return set() if evictor is None else evictor.cuts(lengths)
+
     def _read_prompt(
         self,
         input_ids: npt.ArrayLike,

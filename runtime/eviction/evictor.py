@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime.cache import Cache, round_capacity
-from minicache.runtime.errors import CapacityError
+from minicache.runtime.errors import CapacityError, SessionError
 from minicache.runtime.eviction.choose import BLOCK, choose_evicted
 from minicache.runtime.eviction.compact import compact_row, retained_slots, segments_of
 from minicache.runtime.eviction.entry import EvictionEntry
@@ -35,6 +35,10 @@ class Evictor:
     Args:
         manifest: of a folder that was exported with ``--evict``.
         cache: the session's buffers; changed in place.
+
+    Raises:
+        PackageError: the manifest's entry is damaged.
+        SessionError: tokens that may not be evicted exceed the budget.
     """
 
     def __init__(self, manifest: Manifest, cache: Cache) -> None:
@@ -49,6 +53,19 @@ class Evictor:
             for number, group in self._groups.items()
             if "retained_position" in group and extra_slots(manifest, number)
         }
+        for number in self._keeps_retained:
+            self._check_side_buffer(number)
+
+    def _check_side_buffer(self, number: int) -> None:
+        group = self._groups[number]
+        kept = group["retained_position"].shape[1]
+        stay = group["exact_key"].shape[3] + RESTS + kept
+        if self.policy.budget < stay:
+            raise SessionError(
+                f"{self.policy.text} keeps {self.policy.budget} tokens, but {kept} in the side "
+                f"buffer, sinks, window and rewind slack stay, {stay} in all; export with a larger "
+                "budget or a smaller --retention-capacity"
+            )
 
     @property
     def longest_call(self) -> int:
@@ -90,10 +107,21 @@ class Evictor:
         for row, number, length, wanted in over:
             self._evict(row, number, length, wanted)
 
+    def cuts(self, lengths: npt.NDArray[np.integer]) -> set[int]:
+        """Where the ends of prompts begin whose queries are observed; a call must end there.
+
+        Args:
+            lengths: [n] tokens of the prompts.
+        """
+        if self.policy.spare is not None:
+            return set()
+        begins = lengths - self.policy.observes
+        return {int(begin) for begin in begins[begins > 0]}
+
     def before_part(
         self, rows: slice, part: npt.NDArray[np.integer], left: npt.NDArray[np.integer]
     ) -> None:
-        """Before a call with a part of a prompt: where only the end of it counts, forgets the rest.
+        """Before a call with a part of a prompt: only the queries of its end count.
 
         Args:
             rows: of the call.
@@ -102,8 +130,7 @@ class Evictor:
         """
         if self.policy.spare is not None:
             return
-        begins = (left - part < self.policy.observes) & (left >= self.policy.observes)
-        for row in rows.start + np.flatnonzero(begins & (part > 0)):
+        for row in rows.start + np.flatnonzero((left == self.policy.observes) & (part > 0)):
             for group in self._groups.values():
                 if "attention_mass" in group:
                     group["attention_mass"][row] = 0
