@@ -103,7 +103,7 @@ class EvictingRow:
         self.held = [p for p, goes in zip(self.held, gone, strict=True) if not goes]
         table = group.state["evicted"][row]
         segments = segments_of(table, length, len(self.held))
-        wanted = np.array(self.held, np.int64) // (length or TOKENS)
+        wanted = np.array(self.held, np.int64) // (length or 1 << 30)
         np.testing.assert_array_equal(segments, wanted)
         assert not (table % BLOCK).any()
 
