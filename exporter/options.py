@@ -192,7 +192,8 @@ class ExportOptions:
                 "--evict out"
             )
         plan = self._make_plan(layers, max_sequence_length, retention)
-        return dataclasses.replace(plan, evict=self.evict or "")
+        decided = self.plan is not None  # by that one, its sinks and window too
+        return plan if decided else dataclasses.replace(plan, evict=self.evict or "")
 
     def _make_plan(
         self, layers: list[Layer], max_sequence_length: int, retention: Retention

@@ -109,7 +109,7 @@ class Plan:
 
     def _check_budget(self) -> None:
         policy = parse_policy(self.evict)
-        stay = self.slack + RESTS + (self.sinks + self.window if self.coded else 0)
+        stay = self.sinks + self.window + self.slack + RESTS
         if policy.budget < stay:
             raise PlanError(
                 f"--evict {self.evict} keeps {policy.budget} tokens; give at least {stay}: sinks, "
