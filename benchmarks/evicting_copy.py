@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
-from minicache.exporter import io, schemas
+from minicache.exporter import io, package, schemas
 from minicache.exporter.passes.apply_plan import attention_nodes, attributes_of
 from minicache.exporter.plan import Plan
 from minicache.exporter.state_io import StateIo
@@ -77,18 +75,13 @@ def _take_over(model: ir.Model, node: ir.Node, new: ir.Node) -> None:
 
 
 def evicting_copy(folder: Path, output: Path, evict: str) -> None:
-    """Writes ``output``; weights are linked, not copied."""
+    """Writes ``output``, weights included."""
     manifest = Manifest.load(folder)
     plan = dataclasses.replace(Plan.from_dict(manifest.plan), evict=evict)
-    output.mkdir()
-    for file in folder.iterdir():
-        if file.suffix == ".data":
-            os.link(file, output / file.name)
-        elif file.is_file() and not file.name.startswith("report"):
-            shutil.copyfile(file, output / file.name)
-    model = io.load_model(output / manifest.model)
+    model = io.load_model(folder / manifest.model)
     states, lengths = add_states(model, plan)
-    io.save_graph(model, output)
+    io.save_model(model, output)
+    package.copy_side_files(folder, output)
     tiled = find_target(manifest.target).code_layout == "tile"
     entry = EvictionEntry(parse_policy(evict), tiled, lengths)
     changes: dict[str, Any] = {"plan": plan.to_dict(), "eviction": entry.to_dict()}
