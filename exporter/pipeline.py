@@ -228,7 +228,7 @@ def _rewrite(
         plan=plan.to_dict(),
     )
     if plan.evict:
-        tiled = code_layout == "tile"
+        tiled = target.code_layout == "tile"
         entry = EvictionEntry(parse_policy(plan.evict), tiled, applied.segment_lengths)
         manifest = dataclasses.replace(manifest, eviction=entry.to_dict())
     manifest.save(folder)
