@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from minicache.runtime.batch import Batch
-from minicache.runtime.errors import CapacityError, PackageError, PlanError, SessionError
-from minicache.runtime.eviction import H2O, SnapKV, Streaming, parse_policy
+from minicache.runtime.errors import CapacityError, PackageError, SessionError
+from minicache.runtime.eviction import HeldTokens, Streaming
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.session import Session
 from tests.runtime.conftest import OpenTiny
@@ -70,6 +70,29 @@ def test_going_back_after_an_eviction_equals_never_having_gone(
     assert session.retention_stats() == fresh.retention_stats()
     with pytest.raises(SessionError, match="cannot take back"):
         session.rewind(SLACK + 20)
+
+
+@dataclasses.dataclass(frozen=True)
+class Backwards(Streaming):
+    """Values old tokens more than new ones, as no sensible policy does."""
+
+    def worth(self, tokens: HeldTokens) -> np.ndarray:
+        return -np.arange(tokens.count)
+
+
+def test_what_going_back_needs_is_never_evicted(open_tiny: OpenTiny) -> None:
+    """Whatever the policy thinks of it; sinks likewise."""
+    session, ids = open_tiny(model=STREAM), text(length=150)
+    assert session._evictor is not None
+    session._evictor.policy = Backwards(2, 60)
+    session.forward(ids[:, :120])
+    keys = session.cache_tensors()["past_minicache.0.exact_key"][0, 0].copy()
+    expected = session.forward(ids[:, 120:128])
+    after = session.cache_tensors()["past_minicache.0.exact_key"][0, 0]
+    np.testing.assert_array_equal(after[:, 120 - 64 - SLACK : 120 - 64], keys[:, 120 - SLACK : 120])
+    np.testing.assert_array_equal(after[:, : 120 - 64 - SLACK], keys[:, : 120 - 64 - SLACK])
+    session.rewind(8)
+    assert_close(session.forward(ids[:, 120:128]), expected)
 
 
 @pytest.mark.parametrize(("variant", "model"), MODELS)
@@ -213,33 +236,3 @@ def test_a_damaged_manifest_is_refused(
     (tmp_path / "minicache.json").write_text(json.dumps({**content, "eviction": eviction}))
     with pytest.raises(PackageError, match="eviction"):
         Session(tmp_path)
-
-
-def test_policies_are_read_from_their_text() -> None:
-    assert parse_policy("streaming:4+1024") == Streaming(4, 1024)
-    assert parse_policy("snapkv:512") == SnapKV(512)
-    assert parse_policy("h2o:512") == H2O(512)
-    for policy in (Streaming(4, 1024), SnapKV(512), H2O(512)):
-        assert parse_policy(policy.text) == policy
-
-
-@pytest.mark.parametrize(
-    "given", ["", "streaming", "streaming:4", "snapkv:4+5", "h2o:-1", "h2o:0", "h2o:99999999"]
-)
-def test_other_texts_are_refused(given: str) -> None:
-    with pytest.raises(PlanError, match="--evict"):
-        parse_policy(given)
-
-
-def test_worth_is_what_the_papers_say() -> None:
-    """SnapKV pools over neighbours; H2O and SnapKV keep recent tokens; StreamingLLM the newest."""
-    from minicache.runtime.eviction import HeldTokens
-
-    mass = np.zeros(100, np.float32)
-    mass[50] = 1
-    held = HeldTokens(100, mass)
-    assert np.flatnonzero(SnapKV(60).worth(held) == 1).tolist() == list(range(47, 54))
-    assert np.isinf(SnapKV(60).worth(held)[68:]).all()
-    assert np.flatnonzero(H2O(60).worth(held) == 1).tolist() == [50]
-    assert np.isinf(H2O(60).worth(held)[70:]).all() and np.isfinite(H2O(60).worth(held)[:70]).all()
-    assert (np.diff(Streaming(4, 60).worth(held)) > 0).all()
