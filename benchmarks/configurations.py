@@ -18,7 +18,8 @@ from minicache.exporter.baselines.exact_cache import Array
 from minicache.exporter.baselines.kivi import Kivi
 from minicache.exporter.baselines.static_integer import StaticInteger
 from minicache.runtime.accounting import bits_per_element
-from minicache.runtime.cache import Cache, round_capacity
+from minicache.runtime.cache import Cache
+from minicache.runtime.eviction.size import steady_slots
 from minicache.runtime.manifest import Manifest
 
 PLAIN = ("static-int8", "static-int4", "kivi-int4", "kivi-int3", "kivi-int2", *RIVALS)
@@ -71,7 +72,7 @@ def exported(
         identity,
         bits_per_element(manifest),
         # Allocated, never touched: no memory is committed.
-        lambda context: Cache(manifest, 1, round_capacity(context)).nbytes,
+        lambda context: Cache(manifest, 1, steady_slots(manifest, context)).nbytes,
         lambda: Exported(folder, capacity, threads),
         manifest.window or None,
     )

@@ -6,53 +6,23 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from minicache.exporter.mode_options import (
+    CALIBRATION_OPTIONS,
+    CODED_OPTIONS,
+    PAPER_OPTIONS,
+    PLANNED_OPTIONS,
+    SUBSPACE_OPTIONS,
+)
 from minicache.exporter.paper_plan import Layer, exact_plan, paper_plan
 from minicache.exporter.plan import DEFAULT_SINKS, DEFAULT_SLACK, DEFAULT_WINDOW, Group, Plan
 from minicache.exporter.planner.goal import DEFAULT_MAX_GROUP_SIZE, Goal
 from minicache.exporter.retention import Retention
 from minicache.exporter.schemas import MAGNITUDES
 from minicache.runtime.errors import PlanError
+from minicache.runtime.eviction.parse import parse_policy
 
 MODES = ("subspace", "exact", "paper")
 SLERP_BITS = (16, 8, 4)
-# Options that only the paper's merge reads.
-PAPER_OPTIONS = (
-    "start_layer",
-    "group_size",
-    "slerp_t",
-    "magnitude",
-    "retention",
-    "retention_capacity",
-    "retention_scope",
-    "code_bits",
-    "align",
-)
-# Options that only the subspace mode reads.
-SUBSPACE_OPTIONS = (
-    "ratio",
-    "kv_bytes_per_token",
-    "max_kl",
-    "max_group_size",
-    "code_heads",
-    "plan",
-    "plan_minutes",
-)
-# Of these, what a given plan decides already.
-PLANNED_OPTIONS = (
-    "ratio",
-    "kv_bytes_per_token",
-    "max_kl",
-    "max_group_size",
-    "code_heads",
-    "plan_minutes",
-    "window",
-    "sinks",
-    "rewind_slack",
-)
-# Options of what is calibrated: the subspace mode, and the paper's merge with ``align``.
-CALIBRATION_OPTIONS = ("calibration", "calibration_tokens")
-# Options of both modes that store codes.
-CODED_OPTIONS = ("window", "sinks")
 
 
 @dataclass(frozen=True)
@@ -84,6 +54,8 @@ class ExportOptions:
         retention_scope: ``mean`` or ``any-head``.
         code_bits: paper: 16, 8 or 4 bits per element of the shared direction.
         align: paper: turn the layers of a group to each other first, by a calibration.
+        evict: which tokens go: ``streaming:SINKS+WINDOW``, ``snapkv:BUDGET`` or ``h2o:BUDGET``;
+            None keeps all of them.
         window: recent tokens that stay exact.
         sinks: first tokens that stay exact.
         rewind_slack: tokens that a session can take back exactly.
@@ -117,6 +89,7 @@ class ExportOptions:
     retention_scope: str = "mean"
     code_bits: int = 16
     align: bool = False
+    evict: str | None = None
     window: int = DEFAULT_WINDOW
     sinks: int = DEFAULT_SINKS
     rewind_slack: int = DEFAULT_SLACK
@@ -141,6 +114,8 @@ class ExportOptions:
         if self.mode not in MODES:
             raise PlanError(f"--mode {self.mode!r} is not one of {', '.join(MODES)}")
         self._check_mode_options()
+        if self.evict is not None:
+            parse_policy(self.evict)
         self.goal()
         if self.plan is not None:
             for name in PLANNED_OPTIONS:
@@ -211,6 +186,18 @@ class ExportOptions:
                 f"all {len(layers)} layers attend to a sliding window, which bounds their cache "
                 "already: there is nothing to code; use --mode exact"
             )
+        if self.evict is not None and all(layer.local_window for layer in layers):
+            raise PlanError(
+                f"all {len(layers)} layers attend to a sliding window, which evicts already; leave "
+                "--evict out"
+            )
+        plan = self._make_plan(layers, max_sequence_length, retention)
+        decided = self.plan is not None  # by that one, its sinks and window too
+        return plan if decided else dataclasses.replace(plan, evict=self.evict or "")
+
+    def _make_plan(
+        self, layers: list[Layer], max_sequence_length: int, retention: Retention
+    ) -> Plan:
         if self.mode != "paper":
             plan = exact_plan(layers, max_sequence_length, self.rewind_slack)
             if self.mode == "exact":

@@ -37,13 +37,15 @@ from minicache.exporter.plan_aligned import align_plan
 from minicache.exporter.plan_file import FILE_NAME as PLAN_NAME
 from minicache.exporter.plan_file import read_plan, write_plan
 from minicache.exporter.plan_subspace import plan_subspace
-from minicache.exporter.preflight import check_target, choose_capacity
+from minicache.exporter.preflight import check_eviction, check_target, choose_capacity
 from minicache.exporter.reporting import report
 from minicache.exporter.schemas import VERSION
 from minicache.exporter.targets import Target, find_target
 from minicache.exporter.texts import read_texts
 from minicache.exporter.verify import Verification, measure_rivals
 from minicache.runtime.evaluate import EvaluationResult, evaluate_folder
+from minicache.runtime.eviction.entry import EvictionEntry
+from minicache.runtime.eviction.parse import parse_policy
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.progress import progress
 
@@ -85,6 +87,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     started = time.monotonic()
     target = find_target(options.target)
     options.check()
+    check_eviction(options.evict or "", target)
     compiles = target.kernel_pack and not options.no_kernels
     if compiles:
         check_can_compile()
@@ -102,7 +105,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     capacity = choose_capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
     if options.plan is not None:
-        read_plan(options.plan, capacity)  # a mistake in it is told before the long work
+        given = read_plan(options.plan, capacity)  # a mistake in it is told before the long work
+        check_eviction(given.evict, target)
     texts = read_texts(model.parent, options, capacity, normalised.vocab_size, plan.lossy)
 
     needed = int(1.05 * io.weight_bytes(source)) + (16 << 20)
@@ -119,6 +123,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
             if options.mode == "subspace":
                 choice = plan_subspace(folder, options, texts.split)
                 plan, tables = choice.plan, choice.codecs
+                plan = dataclasses.replace(plan, evict=options.evict or plan.evict)
             elif options.align:
                 aligned = align_plan(folder, options, texts.split, plan)
                 tables = aligned.alignments
@@ -222,5 +227,9 @@ def _rewrite(
         retained_extra=applied.retained_extra,
         plan=plan.to_dict(),
     )
+    if plan.evict:
+        tiled = target.code_layout == "tile"
+        entry = EvictionEntry(parse_policy(plan.evict), tiled, applied.segment_lengths)
+        manifest = dataclasses.replace(manifest, eviction=entry.to_dict())
     manifest.save(folder)
     return manifest

@@ -13,6 +13,8 @@ from typing import Any
 from minicache.exporter import schemas
 from minicache.exporter.retention import Retention
 from minicache.runtime.errors import PlanError
+from minicache.runtime.eviction.evictor import RESTS
+from minicache.runtime.eviction.parse import parse_policy
 
 DEFAULT_WINDOW, DEFAULT_SINKS, DEFAULT_SLACK = 64, 4, 64
 
@@ -66,9 +68,10 @@ class Plan:
         window: recent tokens W that stay exact in coded groups.
         sinks: first tokens N that stay exact in coded groups.
         slack: tokens X that can be taken back, on top of the window.
-        max_sequence_length: largest capacity C.
+        max_sequence_length: longest text; unless tokens are evicted, the largest capacity C.
         sensitivities: subspace: by ``key`` and ``value``, each full-attention layer's weight in its
             group's basis.
+        evict: which tokens go, as ``--evict`` takes it; empty: none.
     """
 
     mode: str
@@ -78,6 +81,7 @@ class Plan:
     sinks: int = DEFAULT_SINKS
     slack: int = DEFAULT_SLACK
     sensitivities: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    evict: str = ""
 
     def __post_init__(self) -> None:
         layers = [layer for group in self.groups for layer in group.layers]
@@ -100,10 +104,27 @@ class Plan:
                     f"length is {capacity})"
                 )
 
+        if self.evict:
+            self._check_budget()
+
+    def _check_budget(self) -> None:
+        policy = parse_policy(self.evict)
+        stay = self.sinks + self.window + self.slack + RESTS
+        if policy.budget < stay:
+            raise PlanError(
+                f"--evict {self.evict} keeps {policy.budget} tokens; give at least {stay}: sinks, "
+                "window and rewind slack stay, and tokens go in whole blocks"
+            )
+
     @property
-    def lossy(self) -> bool:
+    def coded(self) -> bool:
         """Whether any token is ever stored as a code."""
         return any(group.mode != "exact" for group in self.groups)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether any token is ever stored as a code, or evicted."""
+        return self.coded or bool(self.evict)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the plan as JSON-ready data."""

@@ -54,6 +54,8 @@ def read_plan(path: Path, max_sequence_length: int) -> Plan:
         groups = [_group(number, group) for number, group in enumerate(data["groups"])]
         _check_numbers("the plan", data)
         _check_weights(data.get("sensitivities", {}))
+        if not isinstance(data.get("evict", ""), str):
+            raise PlanError(f"evict is {data['evict']!r}; give a text, as --evict takes it")
         settings = {"mode": "subspace", **data, "groups": groups}
         return Plan.from_dict({**settings, "max_sequence_length": max_sequence_length})
     except PlanError as error:

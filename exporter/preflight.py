@@ -33,6 +33,19 @@ def _reason(dtype: str) -> str:
     return bf16 if dtype == "bf16" else ""
 
 
+def check_eviction(policy: str, target: Target) -> None:
+    """Whether a target can evict by a policy; an empty one evicts nothing.
+
+    Raises:
+        PlanError: its kernels cannot.
+    """
+    if policy and not target.evicts:
+        raise PlanError(
+            f"--evict {policy}: the kernels of --target {target.name} cannot evict yet; use "
+            "--target ort-cpu, or keep all tokens"
+        )
+
+
 def choose_capacity(options: ExportOptions, facts: ModelFacts) -> int:
     """The largest capacity C of the export.
 

@@ -9,7 +9,8 @@ return the attention output only. An absent input or output is left out, never a
 
 Shape letters: B batch, S new tokens, H query heads, Hk kv heads, Hc code heads, D head size,
 C capacity, G layers of the group, R code components, N sinks, X rewind slack, M retained capacity,
-P slots of the side buffer (M, and X more for ``budget``). T is the model's type (fp32, fp16, bf16).
+P slots of the side buffer (M, and X more for ``budget``), n segments of the longest text. T is the
+model's type (fp32, fp16, bf16).
 """
 
 from __future__ import annotations
@@ -17,6 +18,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from minicache.exporter.state_shapes import (
+    SEGMENT_ALIGNMENT,
+    code_bytes,
+    magnitude_count,
+    retained_extra,
+    state_shape,
+)
+
+__all__ = [
+    "ATTRIBUTES",
+    "CAPACITY_MULTIPLE",
+    "CODE_BITS",
+    "CODE_LAYOUTS",
+    "DOMAIN",
+    "INPUTS",
+    "MAGNITUDES",
+    "MODES",
+    "OP_TYPE",
+    "OUTPUT",
+    "PLUGIN_ATTRIBUTES",
+    "RETENTIONS",
+    "RETENTION_SCOPES",
+    "SEGMENT_ALIGNMENT",
+    "STATES",
+    "VERSION",
+    "Attribute",
+    "Tensor",
+    "attributes_with_defaults",
+    "code_bytes",
+    "input_names",
+    "is_aligned",
+    "is_writer",
+    "magnitude_count",
+    "output_names",
+    "retained_extra",
+    "segment_length",
+    "state_names",
+    "state_shape",
+]
 
 DOMAIN = "com.minicache"
 OP_TYPE = "MiniCacheAttention"
@@ -28,7 +69,6 @@ RETENTIONS = ("none", "threshold", "minmax", "budget")
 RETENTION_SCOPES = ("mean", "any-head")
 CODE_LAYOUTS = ("row", "tile")
 CODE_BITS = (16, 8, 4, 2)
-SEGMENT_ALIGNMENT = 4  # bytes: every segment of a code is padded to it
 CAPACITY_MULTIPLE = 16  # tokens: one key tile
 
 
@@ -83,6 +123,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("has_bias", "int", 0, "attention_bias is present"),
     Attribute("has_sink", "int", 0, "head_sink is present"),
     Attribute("has_decoder", "int", 0, "key_decoder and value_decoder are present"),
+    Attribute("evicts", "int", 0, "tokens may be evicted: the state evicted is present"),
+    Attribute("observes", "int", 0, "queries per call that attention_mass adds up; -1: all"),
 )
 
 # Of TensorRT nodes, which are ``threaded``: each returns every state that it reads, for a chain.
@@ -123,6 +165,8 @@ STATES: tuple[Tensor, ...] = (
     Tensor("retained_position", "int32", "[B, P]", "retains", "-1 (or a position not coded): free"),
     Tensor("retained_similarity", "fp32", "[B, P]", "retains", "mean cosine of the retained token"),
     Tensor("similarity_range", "fp32", "[B, X+1, 2]", "retains", "lowest, highest cosine up to c0"),
+    Tensor("evicted", "int32", "[B, n+1]", "evicts", "tokens evicted below each segment's start"),
+    Tensor("attention_mass", "fp32", "[B, C]", "observes", "attention that each slot got"),
 )
 
 # On the writer the new keys and values of slots 0..G-2 come last: k_0, v_0, k_1, v_1, ...
@@ -164,6 +208,11 @@ def is_aligned(attributes: Mapping[str, Any]) -> bool:
     return bool(attributes["mode"] == "slerp" and attributes["has_decoder"])
 
 
+def segment_length(attributes: Mapping[str, Any]) -> int:
+    """L where the node's keys are coded relative to segments; else 0: one segment for all."""
+    return int(attributes["segment_length"]) if _present("segmented", attributes) else 0
+
+
 def _present(condition: str, attributes: Mapping[str, Any]) -> bool:
     subspace = attributes["mode"] == "subspace"
     calibrated = subspace or is_aligned(attributes)
@@ -196,55 +245,3 @@ def output_names(attributes: Mapping[str, Any], threaded: bool = False) -> list[
     if not (threaded or is_writer(attributes)):
         return [OUTPUT.name]
     return [OUTPUT.name] + [f"present_{name}" for name in state_names(attributes)]
-
-
-def code_bytes(bits: tuple[int, ...]) -> int:
-    """Bytes of one token's code: each segment packed and padded to ``SEGMENT_ALIGNMENT``."""
-    total = 0
-    for width, count in zip(bits[0::2], bits[1::2], strict=True):
-        packed = (width * count + 7) // 8
-        total += -(-packed // SEGMENT_ALIGNMENT) * SEGMENT_ALIGNMENT
-    return total
-
-
-def magnitude_count(attributes: Mapping[str, Any]) -> int:
-    """Magnitudes per token and code head: one per layer for ``slerp`` with own ones, else one."""
-    own = attributes["mode"] == "slerp" and attributes["magnitude"] == "own"
-    return int(attributes["group_size"]) if own else 1
-
-
-def retained_extra(attributes: Mapping[str, Any]) -> int:
-    """Side-buffer slots beyond M: ``budget`` keeps X more tokens, that going back may need."""
-    slack = int(attributes["ring_slots"] - attributes["window"])
-    return slack if attributes["retention"] == "budget" else 0
-
-
-def state_shape(
-    name: str, attributes: Mapping[str, Any], batch: int, capacity: int, retained: int = 0
-) -> tuple[int, ...]:
-    """Shape of one state tensor.
-
-    Args:
-        name: one of ``state_names``.
-        attributes: complete attributes of any node of the group.
-        batch: B.
-        capacity: C, a multiple of ``CAPACITY_MULTIPLE``.
-        retained: P = M + ``retained_extra``, where the group retains.
-    """
-    group, kv_heads = attributes["group_size"], attributes["kv_num_heads"]
-    code_heads, head_size = attributes["code_heads"], attributes["head_size"]
-    if name in ("key_code", "value_code"):
-        return batch, code_heads, capacity, code_bytes(attributes[name.replace("code", "bits")])
-    if name in ("key_magnitude", "value_magnitude"):
-        return batch, code_heads, capacity, magnitude_count(attributes)
-    if name in ("exact_key", "exact_value"):
-        slots = attributes["sinks"] + attributes["ring_slots"]
-        if attributes["mode"] == "exact":
-            local, ring = attributes["local_window_size"], attributes["ring_slots"]
-            slots = min(capacity, ring) if local else capacity
-        return batch, group, kv_heads, slots, head_size
-    if name in ("retained_key", "retained_value"):
-        return batch, group, kv_heads, retained, head_size
-    if name == "similarity_range":
-        return batch, attributes["ring_slots"] - attributes["window"] + 1, 2
-    return batch, retained

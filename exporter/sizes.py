@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from minicache.runtime.accounting import MODEL_BYTES, item_bytes, kv_elements
 from minicache.runtime.cache import resolve_shape, round_capacity
+from minicache.runtime.eviction.size import steady_slots
 from minicache.runtime.manifest import Manifest
 
 
@@ -15,8 +16,9 @@ class CacheSize:
     """Resident bytes of one sequence's cache at one context length.
 
     Attributes:
-        context: capacity C in tokens.
-        resident: bytes of all state buffers, rings and side buffers included.
+        context: tokens; unless some are evicted, the capacity C.
+        resident: bytes of all state buffers, rings and side buffers included; where a policy evicts
+            at the end of a prompt, after that.
         fp16: bytes of a plain fp16 cache: the baseline of every ratio. Layers of sliding-window
             attention count with their window.
         exact: bytes of a plain cache in the model's own type.
@@ -41,8 +43,9 @@ class CacheSize:
 def cache_size(manifest: Manifest, context: int, batch: int = 1) -> CacheSize:
     """Sizes at ``context`` tokens (rounded up to whole key tiles, as sessions do)."""
     capacity = round_capacity(context)
+    slots = steady_slots(manifest, context)
     resident = sum(
-        math.prod(resolve_shape(tensor, manifest, batch, capacity)) * item_bytes(tensor)
+        math.prod(resolve_shape(tensor, manifest, batch, slots)) * item_bytes(tensor)
         for tensor in manifest.state
     )
     elements = kv_elements(manifest, capacity) * batch

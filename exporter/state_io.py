@@ -23,12 +23,20 @@ class StateIo:
         index: group number g of ``past_minicache.{g}.NAME``.
         attributes: complete attributes of the group's writer.
         exact_dtype: element type of ``exact_*`` and ``retained_*``.
+        segments: n of the longest text, where the group evicts.
     """
 
-    def __init__(self, index: int, attributes: Mapping[str, Any], exact_dtype: ir.DataType) -> None:
+    def __init__(
+        self,
+        index: int,
+        attributes: Mapping[str, Any],
+        exact_dtype: ir.DataType,
+        segments: int = 1,
+    ) -> None:
         self.index = index
         self.attributes = attributes
         self.exact_dtype = exact_dtype
+        self.segments = segments
         self.retained_symbol = f"retained_{index}"
 
     def _dtype(self, name: str) -> ir.DataType:
@@ -37,7 +45,9 @@ class StateIo:
 
     def _shape(self, name: str) -> tuple[int | str, ...]:
         symbols = {_BATCH: BATCH, _CAPACITY: CAPACITY, _RETAINED: self.retained_symbol}
-        shape = schemas.state_shape(name, self.attributes, _BATCH, _CAPACITY, _RETAINED)
+        shape = schemas.state_shape(
+            name, self.attributes, _BATCH, _CAPACITY, _RETAINED, self.segments
+        )
         return tuple(symbols.get(size, size) for size in shape)
 
     def _names(self) -> list[str]:

@@ -22,6 +22,7 @@ class Target:
         kernel_pack: whether compiled kernels go into the folder.
         lowered: whether the graph is written for TensorRT's parser, for an engine to be built.
         half_tables: whether tables of halves are stored as fp16 in models of any type.
+        evicts: whether the kernels take tokens that were evicted into account.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Target:
     kernel_pack: bool = False
     lowered: bool = False
     half_tables: bool = False
+    evicts: bool = False
 
 
 _GPU_MULTIPLES = {8: 16, 4: 32, 2: 64}  # 16 bytes: what a thread loads at once
@@ -46,6 +48,7 @@ TARGETS: dict[str, Target] = {
             ("fp32", "fp16"),
             "tile",
             half_tables=True,
+            evicts=True,
         ),
         Target(
             "ort-cuda",

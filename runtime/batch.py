@@ -194,9 +194,13 @@ class Batch:
         rows = self._session.rows(request.row)
         self._check_unused(number)
         end = min(request.read + self._chunk, request.text.prompt_tokens)
+        cuts = rows._prompt_cuts(np.array([request.text.prompt_tokens]))
+        end = min([end, *(cut for cut in cuts if cut > request.read)])
         part = [request.text.tokens[request.read : end]]
         is_last = end == request.text.prompt_tokens
-        logits = rows.forward(part, logits="last" if is_last else None)
+        left = np.array([request.text.prompt_tokens - request.read])
+        count = np.array([end - request.read])
+        logits = rows._read_prompt(part, count, left, "last" if is_last else None)
         if request.text.progress is not None:
             request.text.progress(end - request.read)
         request.read = end

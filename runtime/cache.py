@@ -17,6 +17,9 @@ from minicache.runtime.manifest import BATCH, CAPACITY, Manifest, StateTensor
 
 # NumPy has no bfloat16 of its own; the buffers hold its bits.
 STORAGE = {"bfloat16": "uint16"}
+_CODED = ("key_code", "value_code", "key_magnitude", "value_magnitude")
+_EXACT = ("exact_key", "exact_value")
+_EMPTY = {"retained_position": -1, "evicted": 0}  # what remembers tokens by position
 
 
 def round_capacity(tokens: int) -> int:
@@ -109,13 +112,33 @@ class Cache:
         text is read from it. Only what remembers tokens by position is set back.
         """
         for past, state in self.states.items():
-            if state.name == "retained_position":
-                self.arrays[past][rows] = -1
+            if state.name in _EMPTY:
+                self.arrays[past][rows] = _EMPTY[state.name]
 
     def release(self, rows: slice) -> None:
         """Gives the memory of rows back to the system; ``clear`` makes them empty ones."""
         for buffer in self._buffers.values():
             buffer.release(rows)
+
+    def release_slots(self, group: int, row: int, first: int) -> None:
+        """Gives memory of a group's codes (or, without codes, exact slots) from ``first`` on back.
+
+        Args:
+            group: number of the merge group.
+            row: whose slots.
+            first: slots below it may hold tokens.
+        """
+        coded = any(state.group == group and state.name in _CODED for state in self.states.values())
+        for past, state in self.states.items():
+            shape = self.arrays[past].shape
+            if state.group != group or state.name not in (_CODED if coded else _EXACT):
+                continue
+            axis = shape.index(self.capacity, 2)
+            slot = math.prod(shape[axis + 1 :])
+            heads = math.prod(shape[1:axis])
+            for head in range(row * heads, (row + 1) * heads):
+                start, end = head * self.capacity + first, (head + 1) * self.capacity
+                self._buffers[past].release_elements(start * slot, end * slot)
 
     def close(self) -> None:
         """Lets go of the buffers; they are freed with the last view of them."""

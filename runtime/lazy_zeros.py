@@ -37,8 +37,13 @@ class LazyZeros:
 
     def release(self, rows: slice) -> None:
         """Gives the pages that lie within some rows back; what was in them is zero again."""
-        row_bytes = self.array.nbytes // len(self.array)
-        first = -(-rows.start * row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        end = rows.stop * row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        each = self.array.size // len(self.array)
+        self.release_elements(rows.start * each, rows.stop * each)
+
+    def release_elements(self, first: int, end: int) -> None:
+        """Likewise, within the elements [first, end) in the order of memory."""
+        size = self.array.itemsize
+        first = -(-first * size // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = end * size // mmap.PAGESIZE * mmap.PAGESIZE
         if end > first:
             self._pages.madvise(mmap.MADV_DONTNEED, first, end - first)

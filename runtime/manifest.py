@@ -67,7 +67,8 @@ class Manifest:
         num_kv_heads: kv heads Hk.
         head_dim: head size D.
         vocab_size: V, the last dimension of the logits.
-        max_sequence_length: largest capacity C the model was exported for.
+        max_sequence_length: longest text the model was exported for; unless tokens are evicted,
+            the largest capacity C.
         rewind_slack: tokens X that a session may take back exactly.
         window: recent tokens that stay exact; 0 when all do.
         op_version: version of ``com.minicache::MiniCacheAttention``.
@@ -78,6 +79,7 @@ class Manifest:
         retained_extra: symbol to slots beyond that fraction, which going back may need.
         plan: the plan as ``minicache.exporter.plan`` writes it.
         fixed_batch: rows that the graph takes; 0: any number.
+        eviction: which tokens rows let go of, as ``eviction.entry`` writes it; empty: none.
         producer: name and version of the exporter.
         format_version: of this file; changes when an older reader would misunderstand it.
     """
@@ -102,6 +104,7 @@ class Manifest:
     retained_extra: dict[str, int] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
     fixed_batch: int = 0
+    eviction: dict[str, Any] = field(default_factory=dict)
     producer: dict[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 

@@ -20,7 +20,7 @@ _SIZES = (
     "num_layers", "num_heads", "num_kv_heads", "head_dim", "vocab_size", "max_sequence_length",
 )  # fmt: skip
 _COUNTS = ("rewind_slack", "window", "fixed_batch")
-_TABLES = ("retained_fractions", "retained_extra", "plan", "producer")
+_TABLES = ("retained_fractions", "retained_extra", "plan", "producer", "eviction")
 
 
 def check_values(manifest: Manifest, path: Path) -> None:

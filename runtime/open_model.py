@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from minicache.runtime import checks
 from minicache.runtime.binding import BoundModel
-from minicache.runtime.cache import Cache, round_capacity
+from minicache.runtime.cache import Cache
 from minicache.runtime.device_binding import DeviceModel
 from minicache.runtime.errors import CapacityError, SessionError, StateFileError
+from minicache.runtime.eviction.evictor import Evictor
+from minicache.runtime.eviction.size import slots_per_row
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.memory_guard import available_bytes, check_room
 from minicache.runtime.model import Model
@@ -44,7 +46,7 @@ class OpenModel:
     Attributes:
         folder: what ``minicache-export`` wrote.
         manifest: its ``minicache.json``.
-        capacity: tokens that a row can hold.
+        capacity: tokens that a row can hold, evicted ones included.
         longest_call: new tokens per row that one call takes; None: any number.
     """
 
@@ -54,6 +56,7 @@ class OpenModel:
         *,
         batch_size: int,
         max_sequence_length: int | None,
+        cache_tokens: int | None,
         threads: int | None,
         providers: Sequence[str] | None,
         overcommit: bool,
@@ -64,15 +67,22 @@ class OpenModel:
         self._on_device = self.manifest.target == TARGET
         opened = self._engine(providers) if self._on_device else self._graph(threads, providers)
         limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
+        slots = slots_per_row(self.manifest, limit, cache_tokens)
         room = None if self._on_device or overcommit else available_bytes()
-        check_room(self.manifest, int(batch_size), round_capacity(limit), room)
-        self._cache = Cache(self.manifest, int(batch_size), round_capacity(limit))
+        check_room(self.manifest, int(batch_size), slots, room)
+        self._cache = Cache(self.manifest, int(batch_size), slots)
         # The buffers may hold a few tokens more than the model's position tables reach.
-        self.capacity = min(self._cache.capacity, self.manifest.max_sequence_length)
+        self.capacity = min(slots, self.manifest.max_sequence_length)
+        self._evictor: Evictor | None = None
+        if self.manifest.eviction:
+            self.capacity = limit
+            self._evictor = Evictor(self.manifest, self._cache)
+            if slots < limit:
+                self.longest_call = self._evictor.longest_call
         self._model: Model | None = opened(self._cache)
         self._lengths = np.zeros(batch_size, np.int32)
         self._rewind = RewindGuard(self.manifest, int(batch_size))
-        self._tokens = TokenLog(int(batch_size), self._cache.capacity)
+        self._tokens = TokenLog(int(batch_size), max(self.capacity, slots))
         self._lock = threading.Lock()
         self._tokenizer: TextTokenizer | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,11 +33,13 @@ def prefill(
         float32 [B, V]: the logits of each row's last token; zero for rows without tokens.
     """
     last = np.zeros((len(new), rows.session.manifest.vocab_size), np.float32)
-    for start in range(0, ids.shape[1], chunk):
-        part = ids[:, start : start + chunk]
+    cuts = {*range(0, ids.shape[1], chunk), ids.shape[1], *rows._prompt_cuts(new)}
+    for start, end in itertools.pairwise(sorted(cuts)):
+        part = ids[:, start:end]
         counts = np.clip(new - start, 0, part.shape[1])
         ends = (counts > 0) & (new <= start + part.shape[1])
-        result = rows.forward(part, counts, logits="last" if ends.any() else None)
+        left = np.clip(new - start, 0, None)
+        result = rows._read_prompt(part, counts, left, "last" if ends.any() else None)
         if ends.any():
             last[ends] = result[ends, 0]
         if progress is not None:

@@ -20,7 +20,7 @@ class RetentionStats:
         group: number of the merge group.
         n_retained: coded tokens that are read from the side buffer in full.
         n_merged: coded tokens that are read from their code.
-        total: tokens that have left the exact window, without the sinks.
+        total: tokens that have left the exact window, without the sinks and evicted ones.
         capacity: tokens M that are read in full per row at most; 0 without retention.
         full: whether a row has no room left.
     """
@@ -63,12 +63,13 @@ def retention_stats(
         # exact slots = N sinks + a ring of W + X slots
         sinks = tensors["exact_key"].shape[3] - manifest.window - manifest.rewind_slack
         first, end = coded_range(lengths, sinks, manifest.window)
-        total = int(np.maximum(end - first, 0).sum())
+        evicted = tensors["evicted"][:, -1] if "evicted" in tensors else 0
+        total = int(np.maximum(end - first - evicted, 0).sum())
         retained = np.zeros(len(lengths), np.int64)
         capacity = 0
         if "retained_position" in tensors:
             position = tensors["retained_position"]
-            capacity = position.shape[1] - _extra(manifest, group)
+            capacity = position.shape[1] - extra_slots(manifest, group)
             # An entry at or beyond c0 is left from a call that was taken back: free.
             held = ((position >= first) & (position < end[:, None])).sum(axis=1)
             retained = np.minimum(held, capacity)
@@ -78,7 +79,7 @@ def retention_stats(
     return stats
 
 
-def _extra(manifest: Manifest, group: int) -> int:
+def extra_slots(manifest: Manifest, group: int) -> int:
     """Slots of a group's side buffer beyond M."""
     shapes = [
         state.shape

@@ -26,7 +26,8 @@ class RewindGuard:
     def __init__(self, manifest: Manifest, batch_size: int) -> None:
         exact = [state for state in manifest.state if state.name.startswith("exact_")]
         ringless = all(CAPACITY in state.shape for state in exact)
-        self.slack: int | None = None if ringless else manifest.rewind_slack
+        unbounded = ringless and not manifest.eviction
+        self.slack: int | None = None if unbounded else manifest.rewind_slack
         self._furthest = np.zeros(batch_size, np.int32)
 
     def advance(self, rows: slice, lengths: npt.NDArray[np.int32]) -> None:

@@ -93,6 +93,8 @@ class RowCalls(ABC):
         with session._running() as model:
             past = session._lengths[rows].copy()
             checks.capacity(past, new, session.capacity, session.manifest, rows.start)
+            if session._evictor is not None:
+                session._evictor.make_room(rows, past, new)
             total = past + new
             control: dict[str, npt.NDArray[Any]] = {
                 "input_ids": ids,
@@ -148,6 +150,36 @@ class RowCalls(ABC):
         longest = chunk if session.longest_call is None else session.longest_call
         return prefill.prefill(self, ids, new, min(chunk, longest), progress)
 
+    def _prompt_cuts(self, lengths: npt.NDArray[np.integer]) -> set[int]:
+        """Places in prompts of ``lengths`` [B] tokens at which a call must end."""
+        evictor = self.session._evictor
+        return set() if evictor is None else evictor.cuts(lengths)
+
+    def _read_prompt(
+        self,
+        input_ids: npt.ArrayLike,
+        lengths: npt.NDArray[np.integer],
+        left: npt.NDArray[np.integer],
+        logits: Logits | None,
+    ) -> npt.NDArray[np.float32]:
+        """Appends a part of a prompt, as ``forward``; at its end an eviction policy may choose.
+
+        Args:
+            input_ids: integers [B, S].
+            lengths: [B] valid tokens per row.
+            left: [B] tokens of the prompts that are not read yet, those of this call included.
+            logits: as ``forward`` takes it.
+        """
+        session, rows = self.session, self._rows
+        if session._evictor is None:
+            return self.forward(input_ids, lengths, logits)
+        with session._running():
+            session._evictor.before_part(rows, lengths, left)
+        result = self.forward(input_ids, lengths, logits)
+        with session._running():
+            session._evictor.after_part(rows, lengths, left, session._lengths[rows])
+        return result
+
     def reset(self, *, release: bool = False) -> None:
         """Empties the rows.
 
@@ -191,7 +223,9 @@ class RowCalls(ABC):
                 for place in np.flatnonzero(beyond).tolist():
                     again[place] = self._known_tokens(place, int(lengths[place] - drop[place]))
                     drop[place] = 0
-            session._lengths[rows] = session._rewind.take_back(rows, lengths, drop)
+            session._lengths[rows] = left = session._rewind.take_back(rows, lengths, drop)
+            for row in rows.start + np.flatnonzero((left == 0) & (drop > 0)):
+                session._cache.clear(slice(row, row + 1))  # what was evicted is gone with the rest
         for place, ids in again.items():
             row = session.rows(rows.start + place)
             row.reset()

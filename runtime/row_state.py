@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from minicache.runtime.cache import Cache
 from minicache.runtime.errors import StateFileError
+from minicache.runtime.manifest import StateTensor
 from minicache.runtime.used_slots import RETAINED_AXES, used_slots
 
 _FREE = -1  # a slot of ``retained_position`` that holds nothing
@@ -51,7 +52,7 @@ def read_row(cache: Cache, row: int, length: int, window: int) -> dict[str, npt.
     copies = {}
     for past, array in cache.arrays.items():
         state = cache.states[past]
-        axis, slots = used_slots(state, array.shape, length, window)
+        axis, slots = used_slots(state, array.shape, length - _evicted(cache, row, state), window)
         if state.name in RETAINED_AXES:
             held = np.flatnonzero(_positions(cache, state.group)[row] != _FREE)
             axis, slots = RETAINED_AXES[state.name], int(held[-1]) + 1 if len(held) else 0
@@ -79,10 +80,16 @@ def check_row(cache: Cache, state: RowState, window: int) -> dict[str, npt.NDArr
         for past, array in state.tensors.items()
         if cache.states[past].name == "retained_position"
     }
+    gone = {
+        cache.states[past].group: _checked_total(array, cache.arrays[past].shape[1], state.length)
+        for past, array in state.tensors.items()
+        if cache.states[past].name == "evicted"
+    }
     fitting = {}
     for past, array in state.tensors.items():
         own, info = cache.arrays[past], cache.states[past]
-        axis, slots = used_slots(info, own.shape, state.length, window)
+        left = state.length - gone.get(info.group, 0)
+        axis, slots = used_slots(info, own.shape, left, window)
         if info.name in RETAINED_AXES and array.ndim == own.ndim - 1:
             axis = RETAINED_AXES[info.name]
             array = np.take(array, kept[info.group], axis - 1)
@@ -123,6 +130,20 @@ def _kept_slots(position: npt.NDArray[Any], places: int, state: RowState) -> npt
             f"{places}; open the session with a larger max_sequence_length"
         )
     return held
+
+
+def _evicted(cache: Cache, row: int, state: StateTensor) -> int:
+    """Tokens that are evicted from a row of the group that a state is of."""
+    table = cache.group(state.group).get("evicted")
+    return 0 if table is None else int(table[row, -1])
+
+
+def _checked_total(table: npt.NDArray[Any], entries: int, length: int) -> int:
+    """Tokens that a saved row has evicted from one group."""
+    whole = table.shape == (entries,) and np.issubdtype(table.dtype, np.integer)
+    if not whole or table[0] != 0 or (np.diff(table) < 0).any() or table[-1] > length:
+        raise StateFileError(f"the counts of evicted tokens cannot be; {_AGAIN}")
+    return int(table[-1])
 
 
 def _first(array: npt.NDArray[Any], axis: int, slots: int) -> npt.NDArray[Any]:

@@ -44,6 +44,8 @@ class Session(OpenModel, TextCalls, StateCalls):
         batch_size: rows B that run side by side.
         max_sequence_length: tokens per row to allocate for; None: the model's maximum. Memory is
             committed by the system as rows grow into it.
+        cache_tokens: of exports with ``--evict``: tokens that a row has room for at a time; None:
+            what its policy needs. Texts may be longer.
         threads: CPU threads inside one operator; None: ONNX Runtime's choice. TensorRT uses none.
         providers: ONNX Runtime's execution providers; None: those of the export's target.
         overcommit: open the session even if not all rows can be full at once, as the caller sees
@@ -65,6 +67,7 @@ class Session(OpenModel, TextCalls, StateCalls):
         *,
         batch_size: int = 1,
         max_sequence_length: int | None = None,
+        cache_tokens: int | None = None,
         threads: int | None = None,
         providers: Sequence[str] | None = None,
         overcommit: bool = False,
@@ -73,6 +76,7 @@ class Session(OpenModel, TextCalls, StateCalls):
             folder,
             batch_size=batch_size,
             max_sequence_length=max_sequence_length,
+            cache_tokens=cache_tokens,
             threads=threads,
             providers=providers,
             overcommit=overcommit,

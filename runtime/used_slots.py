@@ -15,6 +15,7 @@ _SLOT_AXES = {
     "value_magnitude": 2,
     "exact_key": 3,
     "exact_value": 3,
+    "attention_mass": 1,
 }
 RETAINED_AXES = {
     "retained_key": 3,
@@ -35,7 +36,7 @@ def used_slots(
     Args:
         state: what the manifest says about it.
         shape: its dimensions, symbols resolved.
-        length: tokens of the row.
+        length: tokens of the row, without evicted ones.
         window: recent tokens W that stay exact where others are coded.
 
     Returns:
@@ -45,7 +46,7 @@ def used_slots(
     axis = _SLOT_AXES.get(state.name)
     if axis is None:
         return 0, int(length > 0)
-    if state.name.startswith("exact_"):
+    if state.name.startswith("exact_") or state.name == "attention_mass":
         return axis, min(length, shape[axis])
     tiles = -(-max(length - window, 0) // CAPACITY_MULTIPLE)
     return axis, min(tiles * CAPACITY_MULTIPLE, shape[axis])

@@ -40,10 +40,10 @@ def poison(state: dict[str, Array]) -> dict[str, Array]:
     """Fills state memory with NaN and 0x7f, as an allocator may leave it; changes it in place.
 
     Reading a slot that no token lies in then shows as NaN or as garbage. What an empty cache must
-    hold (free slots of the side buffer) stays.
+    hold (free slots of the side buffer, no evicted tokens) stays.
     """
     for name, array in state.items():
-        if name != "retained_position":
+        if name not in ("retained_position", "evicted"):
             array[...] = 0x7F if array.dtype == np.int8 else np.nan
     return state
 
@@ -54,9 +54,10 @@ def poisoned_state(
     capacity: int,
     retained: int = 0,
     dtype: Any = np.float16,
+    segments: int = 1,
 ) -> dict[str, Array]:
     """An empty state whose memory is poisoned."""
-    return poison(new_state(attributes, batch, capacity, retained, dtype))
+    return poison(new_state(attributes, batch, capacity, retained, dtype, segments))
 
 
 @dataclass

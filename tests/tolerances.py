@@ -28,6 +28,9 @@ INTEGER_MATHS = {"fp32": 0.0, "int16": 5e-4, "int8": 2e-2}
 # off by up to 9.4e-4 in fp16 and 4.4e-3 in bf16, of which the rounded output makes up to half.
 ATTENTION_GPU = {"float16": 2.0**-10 + 1e-3, "bfloat16": 2.0**-7 + 2e-3}
 
+# Attention masses are sums of softmax weights, whose errors are those of scores.
+MASS = 2e-5
+
 # Two float64 computations of the same formula.
 SAME_FORMULA = 1e-9
 

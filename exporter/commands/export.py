@@ -13,6 +13,7 @@ from minicache.exporter.options import MODES, SLERP_BITS, ExportOptions
 from minicache.exporter.planner.goal import CODE_HEADS
 from minicache.exporter.schemas import MAGNITUDES, RETENTION_SCOPES
 from minicache.exporter.targets import TARGETS
+from minicache.runtime.eviction.parse import FORMS
 
 
 def add_export_parser(subparsers: Any) -> None:
@@ -40,6 +41,11 @@ def add_export_parser(subparsers: Any) -> None:
         metavar="X",
         default=default.rewind_slack,
         help="tokens that a session can take back exactly",
+    )
+    parser.add_argument(
+        "--evict",
+        metavar="POLICY",
+        help=f"drop tokens so that rows can be longer than their cache: {FORMS}",
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an earlier export at the output"

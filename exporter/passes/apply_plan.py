@@ -14,6 +14,7 @@ from minicache.exporter.calibration.half_tables import as_halves
 from minicache.exporter.plan import Group, Plan, node_attributes
 from minicache.exporter.state_io import StateIo
 from minicache.runtime.errors import PlanError
+from minicache.runtime.eviction.parse import parse_policy
 from minicache.runtime.manifest import StateTensor
 
 
@@ -46,6 +47,7 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         state: the state buffers in graph order, known after the pass has run.
         retained_fractions: symbol to fraction of the capacity, for the manifest.
         retained_extra: symbol to slots beyond it, likewise.
+        segment_lengths: of the groups that evict, L of their segments; 0: one segment.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         self.state: list[StateTensor] = []
         self.retained_fractions: dict[str, float] = {}
         self.retained_extra: dict[str, int] = {}
+        self.segment_lengths: dict[int, int] = {}
 
     def requires(self, model: ir.Model) -> None:
         """Every node is exact, and the plan covers them all."""
@@ -113,6 +116,8 @@ class ApplyPlanPass(ir.passes.InPlacePass):
             changes |= tables.attributes()
         if group.mode == "exact" and (window := _local_window(nodes[0])):
             changes["ring_slots"] = window + self.plan.slack
+        elif self.plan.evict:
+            changes |= {"evicts": 1, "observes": parse_policy(self.plan.evict).observes}
         for slot, node in enumerate(nodes):
             values = {**changes, "group_slot": slot} if group.mode != "exact" else changes
             for name, value in values.items():
@@ -122,7 +127,11 @@ class ApplyPlanPass(ir.passes.InPlacePass):
         query = nodes[0].inputs[0]
         assert query is not None and query.dtype is not None
         exact_dtype = query.dtype if group.mode == "exact" else ir.DataType.FLOAT16
-        io = StateIo(index, writer, exact_dtype)
+        length = schemas.segment_length(writer)
+        segments = -(-self.plan.max_sequence_length // length) if length else 1
+        io = StateIo(index, writer, exact_dtype, segments)
+        if writer["evicts"]:
+            self.segment_lengths[index] = length
         if group.retention.policy != "none" and group.mode != "exact":
             self.retained_fractions[io.retained_symbol] = group.retention.capacity
             self.retained_extra[io.retained_symbol] = schemas.retained_extra(writer)

@@ -9,12 +9,8 @@ from typing import Any
 
 from rich.console import Console
 
-from minicache.exporter.options import (
-    CALIBRATION_OPTIONS,
-    PAPER_OPTIONS,
-    SUBSPACE_OPTIONS,
-    ExportOptions,
-)
+from minicache.exporter.mode_options import CALIBRATION_OPTIONS, PAPER_OPTIONS, SUBSPACE_OPTIONS
+from minicache.exporter.options import ExportOptions
 from minicache.exporter.parity_report import ParityReport
 from minicache.exporter.plan_aligned import AlignedChoice
 from minicache.exporter.plan_subspace import SubspaceChoice

@@ -3,7 +3,7 @@
 
 function(_minicache_add_isa target isa)
   add_library(minicache_${isa} OBJECT cpu/attend.cpp cpu/encode.cpp cpu/encode_joint.cpp
-                                      cpu/finish.cpp cpu/isa_kernels.cpp)
+                                      cpu/finish.cpp cpu/isa_kernels.cpp cpu/observe.cpp)
   target_include_directories(minicache_${isa} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}
                                                       ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_compile_definitions(minicache_${isa} PRIVATE MINICACHE_ISA=${isa})

@@ -3,6 +3,7 @@
 // first bring the block into fp32 scratch, where its cost is shared by all of them (many_rows.h).
 #include "cpu/isa_kernels.h"
 #include "cpu/many_rows.h"
+#include "cpu/segments.h"
 #include "cpu/tables.h"
 #if defined(__AVX2__)
 #include "cpu/integer_scores.h"
@@ -143,8 +144,8 @@ void MakeCodeQueries(const AttendTask& task, int64_t segment, int64_t rows, Work
 void AttendSegments(const AttendTask& task, BlockView block, int64_t rows, Workspace* w) {
   const Rotation& rotation = *task.rotation;
   for (const int32_t end = block.end; block.begin < end; block.begin = block.end) {
-    const int64_t segment = rotation.SegmentOf(block.first + block.begin);
-    const int64_t border = (segment + 1) * rotation.segment_length - block.first;
+    const int64_t segment = SegmentOfSlot(*task.map, rotation, block.first + block.begin);
+    const int64_t border = task.map->Start(segment + 1) - block.first;
     block.end = rotation.segment_length > 0 && border < end ? (int32_t)border : end;
     if (segment != w->segment) MakeCodeQueries(task, segment, rows, w);
     AttendCodes(task, block, rows, w);

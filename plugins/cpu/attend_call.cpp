@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/attend_task.h"
 #include "cpu/token_runs.h"
 
 namespace minicache {
@@ -26,12 +27,6 @@ struct Group {
   float* memory;     // of the parts; nullptr: a single part in the worker's own scratch
   float* projected;  // decoded queries of every segment; nullptr: made by the task
 };
-
-// The decoder of a kv head, of [Hk, R, D].
-const char* Decoder(const Tensor& decoders, int64_t head) {
-  const int64_t elements = decoders.shape[1] * decoders.shape[2];
-  return decoders.data + head * elements * ElementSize(RealType(decoders.type));
-}
 
 class Attention {
  public:
@@ -140,7 +135,10 @@ void Attention::ProjectQueries() {
     const int64_t count = call_.rotation.SegmentOf(end - 1) + 1 - first;
     if (count * rows * widths_.key > kMostProjected) continue;
     group.projected = call_.Floats(count * rows * widths_.key);
-    for (int64_t s = 0; s < count; s++) items.emplace_back(i, first + s);
+    const SlotMap& map = call_.maps[static_cast<size_t>(group.row)];
+    for (int64_t s = first; s < first + count; s++) {
+      if (!map.evicted || map.Start(s) < map.Start(s + 1)) items.emplace_back(i, s);
+    }
   }
   if (items.empty()) return;
   const int64_t count = static_cast<int64_t>(items.size()), workers = WorkerCount(count);
@@ -156,44 +154,8 @@ void Attention::ProjectQueries() {
 }
 
 AttendTask Attention::MakeTask(const Group& group, float* scratch) const {
-  const int64_t bytes = ElementSize(call_.model_dtype), per_kv = a_.heads / a_.kv_heads;
-  const int64_t width = a_.heads * a_.head_size;
-  AttendTask task = {};
-  task.query =
-      call_.tensor(TensorId::kQuery).data +
-      (group.row * call_.shape.new_tokens * width + group.head * per_kv * a_.head_size) * bytes;
-  task.dtype = call_.model_dtype;
-  task.query_stride = width;
-  task.heads = static_cast<int32_t>(per_kv);
-  task.new_begin = static_cast<int32_t>(group.begin);
-  task.new_count = static_cast<int32_t>(group.count);
-  task.head_size = static_cast<int32_t>(a_.head_size);
-  task.widths = widths_;
-  task.scale = a_.scale;
-  task.softcap = a_.softcap;
-  task.local_window = a_.local_window;
-  task.past = call_.spans[group.row].past;
-  if (a_.has_bias) {
-    const Tensor& bias = call_.tensor(TensorId::kAttentionBias);
-    task.bias_token_stride = bias.shape[3];
-    task.bias_head_stride = bias.shape[2] * bias.shape[3];
-    const int64_t row = bias.shape[0] > 1 ? group.row : 0;
-    task.bias = bias.data + (row * a_.heads + group.head * per_kv) * task.bias_head_stride * bytes;
-  }
-  if (a_.coded()) {
-    task.key_format = &a_.key_format;
-    task.value_format = &a_.value_format;
-    task.key_maths = ChooseMaths(call_.maths, call_.kernels, a_.key_format);
-    task.value_maths = ChooseMaths(call_.maths, call_.kernels, a_.value_format);
-  }
-  task.rotation = &call_.rotation;
-  if (a_.has_decoder) {
-    const Tensor& decoder = call_.tensor(TensorId::kKeyDecoder);
-    task.key_decoder = Decoder(decoder, group.head);
-    task.key_decoder_dtype = RealType(decoder.type);
-    task.projected = group.projected;
-    task.first_segment = call_.rotation.SegmentOf(a_.sinks);
-  }
+  AttendTask task = MakeAttendTask(call_, group.row, group.head, group.begin, group.count);
+  task.projected = group.projected;
   task.scratch = scratch;
   return task;
 }
@@ -230,7 +192,7 @@ void Attention::Finish(const Group& group, const float* memory, float* scratch) 
   // Without a code to read its sums are zeros.
   if (a_.has_decoder && call_.spans[group.row].coded_end > a_.sinks) {
     const Tensor& decoder = call_.tensor(TensorId::kValueDecoder);
-    task.value_decoder = Decoder(decoder, group.head);
+    task.value_decoder = DecoderOf(decoder, group.head);
     task.value_decoder_dtype = RealType(decoder.type);
     task.components = a_.value_format.components;
   }

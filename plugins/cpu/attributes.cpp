@@ -158,9 +158,9 @@ Widths Attributes::widths() const {
 
 std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   std::string error = CheckSizes(raw);
+  if (error.empty()) error = CheckEviction(raw, a);
   if (!error.empty()) return error;
   Layout layout = Layout::kRow;
-  bool any_head = false;
   error = Choose<Mode>(
       "mode", raw.mode,
       {{"exact", Mode::kExact}, {"slerp", Mode::kSlerp}, {"subspace", Mode::kSubspace}}, &a->mode);
@@ -185,7 +185,7 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   }
   if (error.empty()) {
     error = Choose<bool>("retention_scope", raw.retention_scope,
-                         {{"mean", false}, {"any-head", true}}, &any_head);
+                         {{"mean", false}, {"any-head", true}}, &a->any_head);
   }
   if (!error.empty()) return error;
   if (a->mode == Mode::kExact && raw.group_size != 1) {
@@ -226,7 +226,6 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
   a->head_size = raw.head_size;
   a->slot = raw.group_slot;
   a->group_size = raw.group_size;
-  a->any_head = any_head;
   a->threshold = static_cast<double>(raw.retention_threshold);
   a->gamma = static_cast<double>(raw.retention_gamma);
   a->window = raw.window;

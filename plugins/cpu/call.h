@@ -9,6 +9,7 @@
 
 #include "minicache/kernels.h"
 #include "minicache/operator.h"
+#include "minicache/slot_map.h"
 
 namespace minicache {
 
@@ -26,7 +27,8 @@ struct Call {
   const Attributes& attributes;
   const Tensors& tensors;
   CallShape shape;
-  std::vector<Span> spans;  // [B]
+  std::vector<Span> spans;    // [B]
+  std::vector<SlotMap> maps;  // [B]
   const KernelTable& kernels;
   MathsSetting maths;
   Host& host;
@@ -40,10 +42,14 @@ struct Call {
     return static_cast<float*>(host.Allocate(static_cast<size_t>(count) * sizeof(float)));
   }
   const Tensor& tensor(TensorId id) const { return tensors[id]; }
+  // Slot of a row's codes, or in mode 'exact' of its exact state, where a position lies.
+  int64_t SlotOf(int64_t row, int64_t position) const {
+    return maps[static_cast<size_t>(row)].SlotOf(position);
+  }
   // Slot of the exact state where a position lies.
-  int64_t ExactSlot(int64_t position) const {
+  int64_t ExactSlot(int64_t row, int64_t position) const {
     const Attributes& a = attributes;
-    if (!a.coded()) return a.local_window > 0 ? position % shape.slots : position;
+    if (!a.coded()) return a.local_window > 0 ? position % shape.slots : SlotOf(row, position);
     return position < a.sinks ? position : a.sinks + (position - a.sinks) % a.ring_slots;
   }
 };
@@ -82,8 +88,13 @@ inline int64_t WorkerCount(int64_t count) {
   return std::clamp<int64_t>(count, 1, std::max<int64_t>(1, threads));
 }
 
+SlotMap MakeSlotMap(const Attributes& attributes, const Tensors& tensors, int64_t row);
+// What is wrong with the table of a row, or an empty string. Codes end at `coded_end`.
+std::string CheckSlotMap(const SlotMap& map, int64_t coded_end);
+
 // The steps, in this order.
 void AttendCall(const Call& call);
+void ObserveCall(const Call& call);
 void EncodeCall(const Call& call);
 void EncodeSubspaceCall(const Call& call);
 // Similarities are those of the positions [encode_begin, encode_end) of the row.

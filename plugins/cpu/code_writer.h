@@ -10,7 +10,7 @@ namespace MINICACHE_ISA {
 // `head` counts code heads, or slots, whose codes start at task.code.
 static inline void StoreCode(const EncodeTask& task, int64_t head, int64_t position,
                              const uint8_t* bytes) {
-  const int64_t n = task.format->bytes, t = position;
+  const int64_t n = task.format->bytes, t = position - task.evicted;
   char* code = task.code + head * task.capacity * n;
   if (task.format->layout == Layout::kRow) {
     memcpy(code + t * n, bytes, (size_t)n);

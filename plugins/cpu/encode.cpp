@@ -78,7 +78,8 @@ void Encode(const EncodeTask& task) {
       memset(bytes, 0, (size_t)task.format->bytes);
       const double step = Quantise(task.format->segments[0], merged.direction, bytes);
       StoreCode(task, head, p, bytes);
-      uint16_t* stored = task.magnitude + (head * task.capacity + p) * task.magnitude_count;
+      uint16_t* stored =
+          task.magnitude + (head * task.capacity + p - task.evicted) * task.magnitude_count;
       for (int i = 0; i < task.magnitude_count; i++) {
         const double m = merged.magnitudes[i] * step;
         stored[i] = FloatToHalf((float)(m < 65504.0 ? m : 65504.0));

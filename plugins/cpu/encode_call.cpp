@@ -71,6 +71,7 @@ EncodeTask MakeEncodeTask(const Call& call, bool values, int64_t row,
   task.ring_slots = a.ring_slots;
   task.past = call.spans[static_cast<size_t>(row)].past;
   task.capacity = call.shape.capacity;
+  task.evicted = call.maps[static_cast<size_t>(row)].total();
   task.slerp_t = a.slerp_t;
   task.magnitude_rule = a.magnitude_rule;
   task.values = values;
@@ -145,8 +146,8 @@ void CopyVector(const Call& call, bool values, int64_t row, int64_t layer, int64
   } else {
     const Tensor& exact = call.tensor(values ? TensorId::kExactValue : TensorId::kExactKey);
     const int64_t at = ((row * a.group_size + layer) * a.kv_heads + head) * call.shape.slots;
-    task.source =
-        exact.data + (at + call.ExactSlot(position)) * a.head_size * ElementSize(call.exact_dtype);
+    task.source = exact.data + (at + call.ExactSlot(row, position)) * a.head_size *
+                                   ElementSize(call.exact_dtype);
   }
   call.kernels.copy(task);
 }
@@ -170,7 +171,7 @@ void WriteExact(const Call& call) {
         if (a.coded() && p < a.sinks) p = a.sinks - 1;
         continue;
       }
-      const int64_t slot = i * slots + call.ExactSlot(p);
+      const int64_t slot = i * slots + call.ExactSlot(row, p);
       char* key = call.tensor(TensorId::kExactKey).data + slot * size;
       char* value = call.tensor(TensorId::kExactValue).data + slot * size;
       CopyVector(call, false, row, layer, head, p, call.exact_dtype, key);

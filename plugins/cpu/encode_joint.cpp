@@ -107,7 +107,7 @@ void QuantiseJoint(const JointTask& task) {
       Quantise(s, task.step + s.first_component, length, y + s.first_component, bytes);
     }
     StoreCode(t, task.code_head, p, bytes);
-    t.magnitude[task.code_head * t.capacity + p] =
+    t.magnitude[task.code_head * t.capacity + p - t.evicted] =
         FloatToHalf((float)(length < 65504.0 ? length : 65504.0));
   }
 }

@@ -24,6 +24,8 @@ const KernelTable kKernels = {
     Project,
     FinishScratch,
     Finish,
+    ObserveScratch,
+    Observe,
     EncodeScratch,
     Encode,
     JointScratch,

@@ -5,6 +5,17 @@
 namespace minicache {
 namespace {
 
+Span MakeSpan(const Attributes& a, int64_t past, int64_t total) {
+  Span span = {past, total, total - past, 0, 0, 0};
+  if (!a.coded()) return span;
+  span.coded_end = std::min(std::max(a.sinks, past - a.window), past);
+  // Sinks are never encoded, also when this call brings them.
+  span.encode_begin = std::max(span.coded_end, a.sinks);
+  span.encode_end = std::min(std::max(a.sinks, total - a.window), total);
+  span.encode_end = std::max(span.encode_end, span.encode_begin);
+  return span;
+}
+
 std::string CheckRow(const Attributes& a, const Tensors& tensors, const CallShape& shape,
                      int64_t row, int64_t past, int64_t total) {
   const std::string where = "row " + std::to_string(row) + ": past_lengths is " +
@@ -16,7 +27,15 @@ std::string CheckRow(const Attributes& a, const Tensors& tensors, const CallShap
            " new tokens at most";
   }
   const bool slides = !a.coded() && a.local_window > 0;
-  if (!slides && total > shape.capacity) {
+  const SlotMap map = MakeSlotMap(a, tensors, row);
+  if (a.evicts && map.length > 0 && total > map.segments * map.length) {
+    return where + ", but evicted has " + std::to_string(map.segments) + " segments of " +
+           std::to_string(map.length) + " tokens";
+  }
+  const std::string error =
+      CheckSlotMap(map, a.coded() ? MakeSpan(a, past, total).coded_end : past);
+  if (!error.empty()) return where + ", but " + error;
+  if (!slides && total - map.total() > shape.capacity) {
     return where + ", but the cache holds " + std::to_string(shape.capacity) + " tokens";
   }
   // A ring that the capacity made shorter than the window would have lost tokens still visible.
@@ -29,17 +48,6 @@ std::string CheckRow(const Attributes& a, const Tensors& tensors, const CallShap
            std::to_string(tensors[TensorId::kAttentionBias].shape[3]) + " positions";
   }
   return "";
-}
-
-Span MakeSpan(const Attributes& a, int64_t past, int64_t total) {
-  Span span = {past, total, total - past, 0, 0, 0};
-  if (!a.coded()) return span;
-  span.coded_end = std::min(std::max(a.sinks, past - a.window), past);
-  // Sinks are never encoded, also when this call brings them.
-  span.encode_begin = std::max(span.coded_end, a.sinks);
-  span.encode_end = std::min(std::max(a.sinks, total - a.window), total);
-  span.encode_end = std::max(span.encode_end, span.encode_begin);
-  return span;
 }
 
 const int32_t* Lengths(const Tensors& tensors, TensorId id) {
@@ -66,6 +74,7 @@ void Run(const Attributes& attributes, MathsSetting maths, const Tensors& tensor
                tensors,
                shape,
                {},
+               {},
                Kernels(),
                maths,
                host,
@@ -77,11 +86,13 @@ void Run(const Attributes& attributes, MathsSetting maths, const Tensors& tensor
   const int32_t* total = Lengths(tensors, TensorId::kTotalLengths);
   for (int64_t row = 0; row < shape.batch; row++) {
     call.spans.push_back(MakeSpan(attributes, past[row], total[row]));
+    call.maps.push_back(MakeSlotMap(attributes, tensors, row));
   }
   if (attributes.has_decoder) call.rotation = MakeRotation(call);
   // Every read of the state precedes every write: a node may run twice with the same lengths.
   AttendCall(call);
   if (!attributes.writes()) return;
+  if (attributes.observes != 0) ObserveCall(call);
   if (attributes.mode == Mode::kSlerp) EncodeCall(call);
   if (attributes.subspace()) EncodeSubspaceCall(call);
   WriteExact(call);

@@ -20,10 +20,11 @@ bool ByPosition(const Candidate& a, const Candidate& b) { return a.position < b.
 void Mark(const Call& call, int64_t row, int64_t position, bool active) {
   const Attributes& a = call.attributes;
   if (IsMarked(call, row, position) == active) return;
+  const int64_t slot = call.SlotOf(row, position);
   for (const TensorId id : {TensorId::kKeyMagnitude, TensorId::kValueMagnitude}) {
     auto* magnitudes = reinterpret_cast<uint16_t*>(call.tensor(id).data);
     for (int64_t h = 0; h < a.kv_heads; h++) {
-      const int64_t at = (row * a.kv_heads + h) * call.shape.capacity + position;
+      const int64_t at = (row * a.kv_heads + h) * call.shape.capacity + slot;
       for (int64_t i = 0; i < a.magnitude_count; i++) {
         uint16_t& m = magnitudes[at * a.magnitude_count + i];
         m = static_cast<uint16_t>(active ? m | 0x8000 : m & 0x7fff);

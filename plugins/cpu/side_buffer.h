@@ -40,7 +40,7 @@ inline int64_t MostActive(const Call& call) {
 // Whether the last call that wrote left the code to be skipped. All heads and layers agree.
 inline bool IsMarked(const Call& call, int64_t row, int64_t position) {
   const Attributes& a = call.attributes;
-  const int64_t at = row * a.kv_heads * call.shape.capacity + position;
+  const int64_t at = row * a.kv_heads * call.shape.capacity + call.SlotOf(row, position);
   const char* data = call.tensor(TensorId::kKeyMagnitude).data;
   return (reinterpret_cast<const uint16_t*>(data)[at * a.magnitude_count] & 0x8000) != 0;
 }

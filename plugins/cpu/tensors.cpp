@@ -81,6 +81,10 @@ Expected Expect(const Attributes& a, TensorId id, const CallShape& n) {
       return {{n.batch, n.retained}, IsInt32, "int32"};
     case TensorId::kRetainedSimilarity:
       return {{n.batch, n.retained}, IsFloat, "float"};
+    case TensorId::kEvicted:
+      return {{n.batch, -1}, IsInt32, "int32"};
+    case TensorId::kAttentionMass:
+      return {{n.batch, n.capacity}, IsFloat, "float"};
     default:
       return {{n.batch, a.slack() + 1, 2}, IsFloat, "float"};
   }
@@ -113,40 +117,7 @@ std::string CheckShape(const Slot& slot, const Tensor& tensor, const Expected& e
 
 }  // namespace
 
-const char* ElementTypeName(ElementType type) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return "float";
-    case ElementType::kFloat16:
-      return "float16";
-    case ElementType::kBfloat16:
-      return "bfloat16";
-    case ElementType::kInt8:
-      return "int8";
-    case ElementType::kInt32:
-      return "int32";
-    default:
-      return "of another kind";
-  }
-}
-
-int64_t Tensor::elements() const {
-  int64_t count = 1;
-  for (int32_t i = 0; i < rank; i++) count *= shape[i];
-  return count;
-}
-
-int64_t Tensor::bytes() const {
-  const bool four = type == ElementType::kFloat32 || type == ElementType::kInt32;
-  return elements() * (four ? 4 : type == ElementType::kInt8 ? 1 : 2);
-}
-
-bool Tensor::operator==(const Tensor& other) const {
-  return data == other.data && type == other.type && rank == other.rank &&
-         std::equal(shape, shape + std::max(rank, 0), other.shape);
-}
-
-bool IsState(TensorId id) { return id >= TensorId::kKeyCode && id <= TensorId::kSimilarityRange; }
+bool IsState(TensorId id) { return id >= TensorId::kKeyCode && id <= TensorId::kAttentionMass; }
 
 std::vector<Slot> InputSlots(const Attributes& a) {
   std::vector<Slot> slots = {{TensorId::kQuery, 0, "query"},
@@ -182,6 +153,8 @@ std::vector<Slot> InputSlots(const Attributes& a) {
     slots.push_back({TensorId::kRetainedSimilarity, 0, "past_retained_similarity"});
     slots.push_back({TensorId::kSimilarityRange, 0, "past_similarity_range"});
   }
+  if (a.evicts) slots.push_back({TensorId::kEvicted, 0, "past_evicted"});
+  if (a.observes != 0) slots.push_back({TensorId::kAttentionMass, 0, "past_attention_mass"});
   for (int64_t layer = 0; a.writes() && layer < a.group_size - 1; layer++) {
     slots.push_back({TensorId::kNewKey, layer, "k_" + std::to_string(layer)});
     slots.push_back({TensorId::kNewValue, layer, "v_" + std::to_string(layer)});
@@ -231,6 +204,14 @@ std::string CheckTensors(const Attributes& a, const std::vector<Slot>& slots, co
     if (pairs < 1 || 2 * pairs > a.head_size) {
       return "input 'rope_frequencies' has " + std::to_string(pairs) +
              " pairs, wanted 1 to head_size / 2 = " + std::to_string(a.head_size / 2);
+    }
+  }
+  if (a.evicts) {
+    const int64_t entries = t[TensorId::kEvicted].shape[1];
+    const bool segmented = a.has_decoder && a.segment_length > 0;
+    if (segmented ? entries < 2 : entries != 2) {
+      return "input 'past_evicted' has " + std::to_string(entries) + " entries per row, wanted " +
+             (segmented ? "2 or more" : "2");
     }
   }
   if (a.has_bias) {

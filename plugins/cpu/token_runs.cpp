@@ -49,7 +49,8 @@ void TokenRunMaker::GatherRetained() {
     for (int64_t slot = 0; slot < m; slot++) {
       if (position[slot] < a_.sinks || position[slot] >= end) continue;
       if (next != unmarked.end() && next->slot == slot) {
-        found.unmarked[found.unmarked_count++] = position[slot];
+        found.unmarked[found.unmarked_count++] =
+            static_cast<int32_t>(call_.SlotOf(row, position[slot]));
         ++next;
       } else if (!all && !IsMarked(call_, row, position[slot])) {
         continue;
@@ -105,7 +106,8 @@ TokenRun TokenRunMaker::Codes(int64_t row, int64_t head) const {
   TokenRun run = {};
   run.kind = TokenRun::Kind::kCodes;
   run.begin = a_.sinks;
-  run.end = call_.spans[static_cast<size_t>(row)].coded_end;
+  run.end = call_.spans[static_cast<size_t>(row)].coded_end -
+            call_.maps[static_cast<size_t>(row)].total();
   run.magnitude_stride = a_.magnitude_count;
   const auto place = [&](bool values, const char** code, const uint16_t** magnitude) {
     const auto& permutation = values ? a_.value_permutation : a_.key_permutation;
@@ -171,7 +173,7 @@ TokenRuns TokenRunMaker::Make(int64_t row, int64_t head, int64_t fresh_end) cons
     const int64_t first = span.past - std::min(slots, a_.local_window - 1);
     AddRing(&runs, exact, 0, slots, std::max<int64_t>(0, first), span.past);
   } else {
-    exact.end = span.past;
+    exact.end = span.past - call_.maps[static_cast<size_t>(row)].total();
     runs.Add(exact);
   }
   TokenRun fresh = Fresh(row, head);

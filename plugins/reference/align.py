@@ -10,7 +10,13 @@ import numpy as np
 
 from minicache.plugins.reference.frame import Tables, decoded, turn
 from minicache.plugins.reference.primitives import Array
-from minicache.plugins.reference.state import Attributes, State, head_order, restored_codes
+from minicache.plugins.reference.state import (
+    Attributes,
+    State,
+    coded_positions,
+    head_order,
+    restored_codes,
+)
 
 
 def matched_heads(attributes: Attributes, kind: str, vectors: Array) -> Array:
@@ -47,7 +53,7 @@ def aligned_heads(
 def restored_aligned(
     attributes: Attributes, state: State, kind: str, row: int, end: int, tables: Tables
 ) -> Array:
-    """Restores the coded positions [N, end) of one layer, keys at their own positions again.
+    """Restores the ``coded_positions`` of one layer, keys at their own positions again.
 
     Args:
         attributes: of the layer's node.
@@ -58,8 +64,8 @@ def restored_aligned(
         tables: with the layer's decoder and, for segments, ``rope_frequencies``.
 
     Returns:
-        ``[Hk, end - N, D]`` float64 in the layer's own order of heads.
+        ``[Hk, tokens, D]`` float64 in the layer's own order of heads.
     """
-    positions = np.arange(attributes["sinks"], max(end, attributes["sinks"]))
+    positions = coded_positions(attributes, state, row, end)
     codes = restored_codes(attributes, state, kind, row, end)
     return decoded(attributes, kind, codes, positions, tables)

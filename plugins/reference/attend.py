@@ -6,29 +6,35 @@ import numpy as np
 
 from minicache.exporter import schemas
 from minicache.plugins.reference.align import restored_aligned
+from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.frame import Tables
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.retention import active_slots
-from minicache.plugins.reference.state import Attributes, Span, State, exact_slot, restored_codes
+from minicache.plugins.reference.state import (
+    Attributes,
+    Span,
+    State,
+    coded_positions,
+    exact_slot,
+    restored_codes,
+)
 from minicache.plugins.reference.subspace import restored_subspace
 
 
-def attend(
+def attention_weights(
     query: Array,
     key: Array,
-    value: Array,
     positions: Array,
     past: int,
     attributes: Attributes,
     bias: Array | None = None,
     sink: Array | None = None,
 ) -> Array:
-    """Attends one batch row's new tokens to keys and values in any order.
+    """How much one batch row's new tokens attend to keys in any order.
 
     Args:
         query: ``[new, H, D]`` float64; token i has position past + i.
         key: ``[Hk, tokens, D]`` float64, the cached and the new tokens.
-        value: likewise.
         positions: ``[tokens]``, where each of them is.
         past: tokens in the cache before the call.
         attributes: ``scale``, ``softcap`` and ``local_window_size`` are used.
@@ -36,7 +42,7 @@ def attend(
         sink: ``[H]``, a logit that joins the sum of the softmax.
 
     Returns:
-        ``[new, H, D]`` float64; zeros where nothing is visible.
+        ``[H, new, tokens]`` float64; rows of zeros where nothing is visible.
     """
     new, heads, _ = query.shape
     repeats = heads // key.shape[0]
@@ -56,7 +62,12 @@ def attend(
     top = np.where(np.isfinite(top), top, 0.0)
     weights = np.exp(scores - top)
     total = weights.sum(axis=-1, keepdims=True) + np.exp(logit - top)
-    weights = weights / np.where(total > 0, total, 1.0)
+    return np.asarray(weights / np.where(total > 0, total, 1.0))
+
+
+def weighted_values(weights: Array, value: Array) -> Array:
+    """Attention ``[new, H, D]`` of weights ``[H, new, tokens]`` over values ``[Hk, tokens, D]``."""
+    repeats = len(weights) // len(value)
     attention: Array = np.einsum("hij,hjd->ihd", weights, np.repeat(value, repeats, axis=0))
     return attention
 
@@ -77,14 +88,14 @@ def cached_tokens(
         key ``[Hk, tokens, D]``, value likewise (float64), positions ``[tokens]``: exact tokens,
         then codes, then retained tokens.
     """
-    exact = exact_positions(attributes, state, span)
-    slots = exact_slot(attributes, state["exact_key"].shape[3], exact)
+    exact = exact_positions(attributes, state, row, span)
+    slots = exact_slot(attributes, state, row, exact)
     layer = attributes["group_slot"]
     kinds = ("key", "value")
     parts = [[state[f"exact_{kind}"][row, layer][:, slots].astype(np.float64)] for kind in kinds]
     positions = [exact]
     if attributes["mode"] != "exact":
-        coded = np.arange(span.sinks, max(span.c0, span.sinks))
+        coded = coded_positions(attributes, state, row, span.c0)
         keep = np.ones(coded.size, bool)
         if "retained_position" in state:
             held = state["retained_position"][row]
@@ -112,11 +123,12 @@ def cached_tokens(
     return key, value, np.concatenate(positions)
 
 
-def exact_positions(attributes: Attributes, state: State, span: Span) -> Array:
+def exact_positions(attributes: Attributes, state: State, row: int, span: Span) -> Array:
     """Cached positions that are read from the exact slots."""
     if attributes["mode"] == "exact":
         slots, window = state["exact_key"].shape[3], attributes["local_window_size"]
         first = max(0, span.past - min(slots, window)) if window else 0
-        return np.arange(first, span.past)
+        positions = np.arange(first, span.past)
+        return positions[slot_map(attributes, state, row).is_left(positions)]
     sinks = np.arange(min(span.sinks, span.past))
     return np.concatenate([sinks, np.arange(max(span.c0, span.sinks), span.past)])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minicache.exporter import schemas
+from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.primitives import Array
-from minicache.plugins.reference.state import Attributes, State
+from minicache.plugins.reference.state import Attributes, Span, State
 from minicache.runtime.errors import CapacityError
 
 # Of the constant inputs; those of the others follow the model.
@@ -29,6 +30,7 @@ def check_attributes(attributes: Attributes) -> None:
     group, slot = attributes["group_size"], attributes["group_slot"]
     if not 0 <= slot < group:
         raise ValueError(f"group_slot {slot} is not within 0..{group - 1}")
+    _check_eviction(attributes)
     if attributes["mode"] == "exact":
         if group != 1:
             raise ValueError(f"exact mode has groups of one layer, not group_size {group}")
@@ -52,6 +54,21 @@ def check_attributes(attributes: Attributes) -> None:
         if order and (len(order) != len(wanted) or any(s != list(range(kv_heads)) for s in split)):
             raise ValueError(
                 f"{kind}_head_permutation {order} is not {group} permutations of {kv_heads} heads"
+            )
+
+
+def _check_eviction(attributes: Attributes) -> None:
+    evicts, observes = attributes["evicts"], attributes["observes"]
+    if evicts not in (0, 1):
+        raise ValueError(f"evicts is {evicts}, not 0 or 1")
+    if observes < -1:
+        raise ValueError(f"observes is {observes}; it counts queries, 0 is off, -1 means all")
+    if observes and not evicts:
+        raise ValueError(f"observes is {observes}, but evicts is 0: nothing reads attention_mass")
+    for name in ("has_bias", "local_window_size"):
+        if evicts and attributes[name]:
+            raise ValueError(
+                f"evicts is 1 and {name} {attributes[name]}: what depends on positions cannot evict"
             )
 
 
@@ -112,8 +129,12 @@ def check_shapes(attributes: Attributes, inputs: Mapping[str, Array], state: Sta
     if coded and capacity % schemas.CAPACITY_MULTIPLE:
         raise ValueError(f"the capacity {capacity} is no multiple of {schemas.CAPACITY_MULTIPLE}")
     retained = state["retained_position"].shape[1] if "retained_position" in state else 0
+    segments = 1
+    if "evicted" in state and schemas.segment_length(attributes):
+        segments = state["evicted"].shape[1] - 1
     for name in state:
-        wanted[f"past_{name}"] = schemas.state_shape(name, attributes, batch, capacity, retained)
+        shape = schemas.state_shape(name, attributes, batch, capacity, retained, segments)
+        wanted[f"past_{name}"] = shape
     for name, shape in wanted.items():
         if inputs[name].shape != shape:
             raise ValueError(f"{name} has the shape {inputs[name].shape}, not {shape}")
@@ -145,8 +166,9 @@ def check_lengths(attributes: Attributes, inputs: Mapping[str, Array], state: St
     """Refuses lengths that do not fit the call or the cache.
 
     Raises:
-        CapacityError: a total length beyond the capacity.
-        ValueError: past < 0, total < past, or more new tokens than the call has.
+        CapacityError: a total length beyond the capacity, evicted tokens left out.
+        ValueError: past < 0, total < past, more new tokens than the call has, or a table of evicted
+            tokens that no policy writes.
     """
     capacity, slots = _capacity(attributes, inputs, state), inputs["query"].shape[1]
     pairs = zip(inputs["past_lengths"], inputs["total_lengths"], strict=True)
@@ -156,10 +178,30 @@ def check_lengths(attributes: Attributes, inputs: Mapping[str, Array], state: St
             raise ValueError(f"{where}: lengths must satisfy 0 <= past <= total")
         if total - past > slots:
             raise ValueError(f"{where}: {total - past} new tokens, but the call has {slots}")
-        if capacity is not None and total > capacity:
+        if "evicted" in state:
+            _check_evicted(attributes, state, row, past, total, where)
+        evicted = int(state["evicted"][row, -1]) if "evicted" in state else 0
+        if capacity is not None and total - evicted > capacity:
             raise CapacityError(
                 f"{where}: the cache holds {capacity} tokens; export with a larger maximum length"
             )
+
+
+def _check_evicted(
+    attributes: Attributes, state: State, row: int, past: int, total: int, where: str
+) -> None:
+    length, count = schemas.segment_length(attributes), state["evicted"].shape[1] - 1
+    if length and total > count * length:
+        raise CapacityError(
+            f"{where}: evicted has {count} segments of {length} tokens; export for longer texts"
+        )
+    slots = slot_map(attributes, state, row)
+    coded = attributes["mode"] != "exact"
+    end = Span(past, total, slots.sinks, attributes["window"]).c0 if coded else past
+    try:
+        slots.check(end)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _capacity(attributes: Attributes, inputs: Mapping[str, Array], state: State) -> int | None:

@@ -7,6 +7,7 @@ import numpy as np
 from minicache.exporter import schemas
 from minicache.plugins.reference.align import aligned_heads, matched_heads
 from minicache.plugins.reference.code import pack_row, quantise, row_to_tile
+from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.frame import Tables
 from minicache.plugins.reference.primitives import (
     Array,
@@ -24,6 +25,7 @@ from minicache.plugins.reference.state import (
     Span,
     State,
     code_rows,
+    coded_positions,
     exact_slot,
 )
 from minicache.plugins.reference.subspace import encode_subspace
@@ -80,12 +82,13 @@ def write_row(
         _encode_row(attributes, state, row, span, new, tables)
     slots = state["exact_key"].shape[3]
     if attributes["mode"] == "exact":
-        positions = np.arange(max(span.past, span.total - slots), span.total)
+        first = max(span.past, span.total - slots) if attributes["local_window_size"] else span.past
+        positions = np.arange(first, span.total)
     else:
         positions = np.arange(span.past, span.total)
         recent = positions >= span.total - attributes["ring_slots"]
         positions = positions[(positions < span.sinks) | recent]
-    at = exact_slot(attributes, slots, positions)
+    at = exact_slot(attributes, state, row, positions)
     for name, arrived in (("exact_key", new_keys), ("exact_value", new_values)):
         state[name][row][:, :, at] = arrived[:, :, positions - span.past].astype(state[name].dtype)
 
@@ -100,6 +103,7 @@ def _encode_row(
 ) -> None:
     first, end = span.encoded
     positions = np.arange(first, end)
+    slots = slot_map(attributes, state, row).slots(positions)
     full = {kind: _full_vectors(attributes, state, row, span, kind, new[kind]) for kind in new}
     merged = {}  # what slerp merges and compares, by code head
     for kind, vectors in full.items():
@@ -119,10 +123,10 @@ def _encode_row(
                 to_magnitude_direction(own)[0],
             )
         all_rows = code_rows(attributes, state, kind, row).copy()
-        all_rows[:, positions] = rows
+        all_rows[:, slots] = rows
         tiled = attributes["code_layout"] == "tile"
         state[f"{kind}_code"][row] = row_to_tile(all_rows, kind) if tiled else all_rows
-        state[f"{kind}_magnitude"][row][:, positions] = magnitudes
+        state[f"{kind}_magnitude"][row][:, slots] = magnitudes
     if "retained_position" in state:
         _retain_row(attributes, state, row, span, full, merged)
 
@@ -133,7 +137,7 @@ def _full_vectors(
     """``[G, Hk, encoded, D]`` float64 in layer order: from the exact slots, or new in this call."""
     positions = np.arange(*span.encoded)
     cached = positions[positions < span.past]
-    slots = exact_slot(attributes, state[f"exact_{kind}"].shape[3], cached)
+    slots = exact_slot(attributes, state, row, cached)
     old = state[f"exact_{kind}"][row][:, :, slots].astype(np.float64)
     arrived = positions[positions >= span.past] - span.past
     return np.concatenate([old, new[:, :, arrived]], axis=2)
@@ -170,8 +174,9 @@ def _retain_row(
         for kind, vectors in full.items():
             buffer = state[f"retained_{kind}"]
             buffer[row, :, :, slot] = vectors[:, :, position - first].astype(buffer.dtype)
-    coded = np.arange(span.sinks, end)
+    coded = coded_positions(attributes, state, row, end)
+    slots = slot_map(attributes, state, row).slots(coded)
     sign = np.where(np.isin(coded, update.active), -1, 1).astype(np.float16)[None, :, None]
     for kind in full:
         magnitudes = state[f"{kind}_magnitude"][row]
-        magnitudes[:, coded] = np.copysign(magnitudes[:, coded], sign)
+        magnitudes[:, slots] = np.copysign(magnitudes[:, slots], sign)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from minicache.exporter import schemas
-from minicache.plugins.reference.attend import attend, cached_tokens
+from minicache.plugins.reference.attend import attention_weights, cached_tokens, weighted_values
 from minicache.plugins.reference.checks import check_attributes, check_lengths, check_shapes
 from minicache.plugins.reference.encode import write_row
+from minicache.plugins.reference.eviction import add_mass, slot_map
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import Attributes, Span
 
@@ -52,17 +53,22 @@ def run_node(attributes: Mapping[str, Any], inputs: Mapping[str, Array]) -> dict
             continue
         mine = [new[-1, row][:, : span.new].astype(np.float64) for new in (keys, values)]
         key, value, positions = cached_tokens(full, state, row, span, inputs)
-        attention[row, : span.new] = attend(
+        arrived = np.arange(span.past, span.total)
+        weights = attention_weights(
             query[row, : span.new],
             np.concatenate([key, mine[0]], axis=1),
-            np.concatenate([value, mine[1]], axis=1),
-            np.concatenate([positions, np.arange(span.past, span.total)]),
+            np.concatenate([positions, arrived]),
             span.past,
             full,
             _bias(inputs, row),
             inputs["head_sink"].astype(np.float64) if full["has_sink"] else None,
         )
+        value = np.concatenate([value, mine[1]], axis=1)
+        attention[row, : span.new] = weighted_values(weights, value)
         if writer:
+            if full["observes"]:
+                where, mass = slot_map(full, state, row), state["attention_mass"][row]
+                add_mass(full, mass, where.slots(positions), where.slots(arrived), weights)
             new_keys, new_values = (new[:, row][:, :, : span.new] for new in (keys, values))
             write_row(full, state, row, span, new_keys, new_values, inputs)
     flat = attention.reshape(batch, new_tokens, -1).astype(inputs["query"].dtype)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from minicache.exporter import schemas
 from minicache.plugins.reference.code import dequantise, tile_to_row, unpack_row
+from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.retention import FREE
 
@@ -35,6 +36,7 @@ def new_state(
     capacity: int,
     retained: int = 0,
     exact_dtype: npt.DTypeLike = np.float16,
+    segments: int = 1,
 ) -> State:
     """Returns the state of an empty cache.
 
@@ -44,6 +46,7 @@ def new_state(
         capacity: C, a multiple of 16 for codes.
         retained: M, where the group retains.
         exact_dtype: type of ``exact_*`` and ``retained_*``: the model's in ``exact`` mode.
+        segments: n of the longest text, where the group evicts and keys are coded in segments.
 
     Returns:
         One array per ``schemas.state_names``: zeros, and ``retained_position`` -1.
@@ -52,7 +55,7 @@ def new_state(
     slots = retained + schemas.retained_extra(full)
     state = {}
     for name in schemas.state_names(full):
-        shape = schemas.state_shape(name, full, batch, capacity, slots)
+        shape = schemas.state_shape(name, full, batch, capacity, slots, segments)
         state[name] = np.zeros(shape, state_dtype(name, exact_dtype))
     if "retained_position" in state:
         state["retained_position"][:] = FREE
@@ -93,10 +96,12 @@ class Span:
         return first, max(self.c1, first)
 
 
-def exact_slot(attributes: Attributes, slots: int, positions: Array) -> Array:
-    """Slot of ``exact_key`` and ``exact_value`` in which each position lies."""
+def exact_slot(attributes: Attributes, state: State, row: int, positions: Array) -> Array:
+    """Slot of a row's ``exact_key`` and ``exact_value`` in which each position lies."""
     if attributes["mode"] == "exact":
-        return positions % slots if attributes["local_window_size"] else positions
+        if attributes["local_window_size"]:
+            return np.asarray(positions % state["exact_key"].shape[3])
+        return slot_map(attributes, state, row).slots(positions)
     sinks, ring = attributes["sinks"], attributes["ring_slots"]
     return np.where(positions < sinks, positions, sinks + (positions - sinks) % ring)
 
@@ -116,8 +121,15 @@ def code_rows(attributes: Attributes, state: State, kind: str, row: int) -> Arra
     return tile_to_row(codes, kind) if attributes["code_layout"] == "tile" else codes
 
 
+def coded_positions(attributes: Attributes, state: State, row: int, end: int) -> Array:
+    """Positions below ``end`` whose codes a row holds, ascending; evicted ones are not there."""
+    positions = np.arange(attributes["sinks"], max(end, attributes["sinks"]))
+    left: Array = positions[slot_map(attributes, state, row).is_left(positions)]
+    return left
+
+
 def restored_codes(attributes: Attributes, state: State, kind: str, row: int, end: int) -> Array:
-    """Restores the coded positions [N, end) of one layer (paper Eq. 2).
+    """Restores the ``coded_positions`` of one layer (paper Eq. 2).
 
     Args:
         attributes: of the layer's node.
@@ -127,13 +139,13 @@ def restored_codes(attributes: Attributes, state: State, kind: str, row: int, en
         end: c0.
 
     Returns:
-        ``[Hk, end - N, D]`` float64 in the layer's own order of heads.
+        ``[Hk, tokens, D]`` float64 in the layer's own order of heads.
     """
-    positions = slice(attributes["sinks"], max(end, attributes["sinks"]))
+    slots = slot_map(attributes, state, row).slots(coded_positions(attributes, state, row, end))
     bits, layer = attributes[f"{kind}_bits"], attributes["group_slot"]
-    rows = code_rows(attributes, state, kind, row)[:, positions]
+    rows = code_rows(attributes, state, kind, row)[:, slots]
     (components,) = unpack_row(rows, bits)
-    magnitudes = np.abs(state[f"{kind}_magnitude"][row][:, positions].astype(np.float64))
+    magnitudes = np.abs(state[f"{kind}_magnitude"][row][:, slots].astype(np.float64))
     own = magnitudes[..., layer if magnitudes.shape[-1] > 1 else 0]
     by_code_head = own[..., None] * dequantise(components, bits[0])
     restored = np.empty_like(by_code_head)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicache.plugins.reference.code import dequantise, pack_row, unpack_row
+from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.frame import Tables, decoded, turn
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import (
@@ -18,6 +19,7 @@ from minicache.plugins.reference.state import (
     Attributes,
     State,
     code_rows,
+    coded_positions,
     head_order,
 )
 
@@ -95,7 +97,7 @@ def encode_subspace(
 def restored_subspace(
     attributes: Attributes, state: State, kind: str, row: int, end: int, tables: Tables
 ) -> Array:
-    """Restores the coded positions [N, end) of one layer, keys at their own positions again.
+    """Restores the ``coded_positions`` of one layer, keys at their own positions again.
 
     Args:
         attributes: of the layer's node.
@@ -106,14 +108,15 @@ def restored_subspace(
         tables: with the layer's decoder and, for segments, ``rope_frequencies``.
 
     Returns:
-        ``[Hk, end - N, D]`` float64 in the layer's own order of heads.
+        ``[Hk, tokens, D]`` float64 in the layer's own order of heads.
     """
-    positions = np.arange(attributes["sinks"], max(end, attributes["sinks"]))
+    positions = coded_positions(attributes, state, row, end)
+    slots = slot_map(attributes, state, row).slots(positions)
     bits, heads = attributes[f"{kind}_bits"], attributes["kv_num_heads"]
-    segments = unpack_row(code_rows(attributes, state, kind, row)[:, positions], bits)
+    segments = unpack_row(code_rows(attributes, state, kind, row)[:, slots], bits)
     levels = zip(bits[0::2], segments, strict=True)
     components = np.concatenate([dequantise(part, width) for width, part in levels], axis=-1)
-    lengths = state[f"{kind}_magnitude"][row][:, positions].astype(np.float64)
+    lengths = state[f"{kind}_magnitude"][row][:, slots].astype(np.float64)
     code_head = np.empty(heads, np.int64)  # of each of the layer's own heads
     own = head_order(attributes, kind)[attributes["group_slot"]]
     code_head[own] = np.arange(heads) * attributes["code_heads"] // heads

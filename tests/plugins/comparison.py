@@ -17,6 +17,7 @@ from tests.tolerances import (
     FP16_TINY,
     FP16_ULP,
     INTEGER_MATHS,
+    MASS,
     SIMILARITY,
 )
 
@@ -87,7 +88,10 @@ class Judge:
             assert_close(a, b, self.tolerance, f"layer {layer} at {where}")
         for row in range(len(past)):
             mine, its = ({n: a[row] for n, a in s.items()} for s in states)
-            self._compare_row(mine, its, f"row {row} after {where}", int(total[row]))
+            left = int(total[row]) - int(its["evicted"][-1] if "evicted" in its else 0)
+            self._compare_row(mine, its, f"row {row} after {where}", left)
+            if "attention_mass" in its:
+                self._compare_mass(mine["attention_mass"], its["attention_mass"], left, where)
 
     def finish(self) -> None:
         """Checks over all steps that differing codes are rare."""
@@ -97,7 +101,7 @@ class Judge:
     def _compare_row(self, actual: State, expected: State, where: str, total: int) -> None:
         attributes = self.attributes
         for name in actual:
-            if name.startswith("exact") or name in ("retained_key", "retained_value"):
+            if name.startswith("exact") or name in ("retained_key", "retained_value", "evicted"):
                 # The bytes, so that untouched poison counts: NaN must still be there.
                 a, b = (x[name].view(f"u{x[name].itemsize}") for x in (actual, expected))
                 assert_same(a, b, f"{name} of {where}")
@@ -123,6 +127,13 @@ class Judge:
             np.testing.assert_allclose(a, b, atol=SIMILARITY, err_msg=f"similarity of {where}")
             a, b = (x["similarity_range"] for x in (actual, expected))
             np.testing.assert_allclose(a, b, atol=SIMILARITY, err_msg=f"range of {where}")
+
+    def _compare_mass(self, actual: Array, expected: Array, left: int, where: str) -> None:
+        largest = max(float(expected[:left].max(initial=0)), 1.0)
+        error = np.abs(actual[:left].astype(np.float64) - expected[:left]).max(initial=0)
+        assert error <= MASS * largest, f"attention_mass is off by {error} of {largest}, {where}"
+        same = actual[left:].view(np.uint32), expected[left:].view(np.uint32)
+        assert_same(*same, f"attention_mass of free slots, {where}")
 
     def _compare_codes(
         self, kind: str, actual: State, expected: State, coded: slice, where: str

@@ -44,6 +44,9 @@ ARITIES: list[tuple[dict[str, Any], list[str]]] = [
     ({"mode": "slerp", "group_slot": 0, "segment_length": 16}, [*ALWAYS, *CODED]),
     ({"mode": "subspace", "has_decoder": 1, "group_size": 2, "retention": "budget"},
      [*ALWAYS, *DECODERS, *CODED]),
+    ({"evicts": 1}, [*ALWAYS, *EXACT, "past_evicted"]),
+    ({"mode": "slerp", "group_slot": 1, "evicts": 1, "observes": -1, "retention": "budget"},
+     [*ALWAYS, *CODED, *RETAINS, "past_evicted", "past_attention_mass", "k_0", "v_0"]),
     ({"mode": "subspace", "has_decoder": 1, "segment_length": 16},
      [*ALWAYS, *DECODERS, "rope_frequencies", *ENCODES, *CODED]),
 ]  # fmt: skip
@@ -90,6 +93,7 @@ def test_code_bytes_are_padded_segments(bits: tuple[int, ...], size: int) -> Non
         },
         {"mode": "slerp", "magnitude": "upper", "key_bits": 4, "value_bits": 16},
         {"mode": "slerp", "retention": "budget", "window": 8, "ring_slots": 20},
+        {"evicts": 1, "observes": 4},
     ],
 )
 def test_state_shapes_follow_the_table(given: dict[str, Any]) -> None:
@@ -105,6 +109,7 @@ def test_state_shapes_follow_the_table(given: dict[str, Any]) -> None:
         "P": 5 + schemas.retained_extra(attributes),
         "X+1": attributes["ring_slots"] - attributes["window"] + 1,
         "2": 2,
+        "n+1": 4,
     }
     letters["slots"] = attributes["sinks"] + attributes["ring_slots"]
     if attributes["mode"] == "exact":
@@ -114,7 +119,7 @@ def test_state_shapes_follow_the_table(given: dict[str, Any]) -> None:
     letters["value bytes"] = schemas.code_bytes(attributes["value_bits"])
     letters["G or 1"] = letters["G"] if attributes["magnitude"] == "own" else 1
     text = {state.name: state.shape for state in schemas.STATES}
-    for name, array in new_state(attributes, 2, 64, 5).items():
+    for name, array in new_state(attributes, 2, 64, 5, segments=3).items():
         expected = tuple(letters[letter] for letter in text[name].strip("[]").split(", "))
         assert array.shape == expected, name
 
@@ -163,5 +168,6 @@ def test_the_operator_page_refers_to_the_table_and_names_what_it_explains() -> N
     assert "exporter/schemas.py" in page
     words = [*schemas.MODES, *schemas.MAGNITUDES, *schemas.RETENTIONS, *schemas.CODE_LAYOUTS]
     words += [*schemas.RETENTION_SCOPES, "attention_bias", "head_sink", "similarity_range"]
+    words += ["evicted", "attention_mass"]
     for word in words:
         assert f"`{word}" in page or word in page, word

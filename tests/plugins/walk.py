@@ -149,7 +149,7 @@ def assert_same_reads(attributes: dict[str, Any], a: State, b: State, row: Row) 
     end = Span(0, row.length, sinks, window).encoded[1]
     positions = np.arange(max(sinks, row.furthest - ring), row.length)
     positions = np.concatenate([np.arange(min(sinks, row.length)), positions])
-    slots = exact_slot(attributes, sinks + ring, positions)
+    slots = exact_slot(attributes, {}, 0, positions)
     for kind in ("key", "value"):
         pairs = [[x[f"exact_{kind}"][:, :, slots] for x in (a, b)]]
         pairs.append([x[f"{kind}_magnitude"][:, sinks:end].view(np.uint16) for x in (a, b)])

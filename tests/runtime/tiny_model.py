@@ -13,6 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from minicache.exporter import schemas
 from minicache.exporter.state_io import StateIo
+from minicache.runtime.eviction.entry import EvictionEntry
+from minicache.runtime.eviction.parse import parse_policy
 from minicache.runtime.manifest import Manifest
 from tests.byte_tokenizer import byte_tokenizer
 
@@ -42,6 +44,7 @@ def write_tiny_model(
     eos: tuple[int, ...] = (),
     logits_type: int = TensorProto.FLOAT,
     first_layer: Mapping[str, Any] | None = None,
+    evict: str = "",
     **attributes: Any,
 ) -> Path:
     """Writes ``model.onnx``, ``minicache.json`` and ``tokenizer.json`` into ``folder``.
@@ -52,10 +55,13 @@ def write_tiny_model(
         eos: tokens that end a generation.
         logits_type: element type of the logits.
         first_layer: attributes of the first layer alone, for ``exact``.
+        evict: policy by which tokens go.
         attributes: over the variant's own attributes of the op.
     """
     folder.mkdir(parents=True, exist_ok=True)
     given = {**BASE, **(SLERP if variant == "slerp" else {}), **attributes}
+    if evict:
+        given |= {"evicts": 1, "observes": parse_policy(evict).observes}
     slot = LAYERS - 1 if variant == "slerp" else 0
     exact_type = ir.DataType.FLOAT16 if variant == "slerp" else ir.DataType.FLOAT
     groups = 1 if variant == "slerp" else LAYERS
@@ -84,6 +90,11 @@ def write_tiny_model(
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(schemas.DOMAIN, schemas.VERSION)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "model.onnx")
 
+    eviction: dict[str, Any] = {}
+    if evict:
+        lengths = {group: 0 for group, own in enumerate(by_group) if own["evicts"]}
+        tiled = complete["code_layout"] == "tile"
+        eviction = EvictionEntry(parse_policy(evict), tiled, lengths).to_dict()
     sliding = complete["local_window_size"] > 0
     Manifest(
         model="model.onnx",
@@ -96,11 +107,12 @@ def write_tiny_model(
         head_dim=HEAD_DIM,
         vocab_size=VOCABULARY,
         max_sequence_length=MAX_LENGTH,
-        rewind_slack=SLACK if variant == "slerp" or sliding else MAX_LENGTH,
+        rewind_slack=SLACK if variant == "slerp" or sliding or evict else MAX_LENGTH,
         window=complete["window"] if variant == "slerp" else 0,
         op_version=schemas.VERSION,
         eos_token_ids=eos,
         state=tuple(tensors),
+        eviction=eviction,
         retained_fractions={state.retained_symbol: RETAINED_FRACTION for state in states},
         retained_extra={
             state.retained_symbol: schemas.retained_extra(state.attributes) for state in states

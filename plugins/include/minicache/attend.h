@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "minicache/slot_map.h"
+
 namespace minicache {
 
 enum class Dtype : int32_t { kFloat32, kFloat16, kBfloat16 };
@@ -112,6 +114,7 @@ struct AttendTask {
   const char* key_decoder;  // [R, D] of the kv head; nullptr: codes are vectors
   Dtype key_decoder_dtype;
   const Rotation* rotation;
+  const SlotMap* map;      // of the batch row: where its segments begin
   const float* projected;  // [segments, rows, widths.key] where they are at hand, or nullptr
   int64_t first_segment;   // of `projected`
   int64_t block_begin;     // blocks [block_begin, block_end) counted through all runs

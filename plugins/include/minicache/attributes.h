@@ -45,6 +45,8 @@ struct RawAttributes {
   int64_t has_bias = 0;
   int64_t has_sink = 0;
   int64_t has_decoder = 0;
+  int64_t evicts = 0;
+  int64_t observes = 0;
 };
 
 // Checked, with defaults resolved.
@@ -78,6 +80,8 @@ struct Attributes {
   bool has_bias;
   bool has_sink;
   bool has_decoder;
+  bool evicts;
+  int64_t observes;  // queries per call that attention_mass adds up; -1: all
 
   bool coded() const { return mode != Mode::kExact; }
   bool retains() const { return coded() && retention != Retention::kNone; }
@@ -93,5 +97,8 @@ struct Attributes {
 
 // Fills `checked`; returns what is wrong, or an empty string.
 std::string CheckAttributes(const RawAttributes& raw, Attributes* checked);
+
+// Its part on eviction.
+std::string CheckEviction(const RawAttributes& raw, Attributes* checked);
 
 }  // namespace minicache

@@ -30,7 +30,8 @@ struct EncodeTask {
   int64_t ring_slots;
   int64_t past;
   int64_t capacity;
-  int64_t begin;  // positions [begin, end)
+  int64_t evicted;  // tokens, all before `begin`: position p is coded in slot p - evicted
+  int64_t begin;    // positions [begin, end)
   int64_t end;
   float slerp_t;
   MagnitudeRule magnitude_rule;

@@ -5,6 +5,7 @@
 
 #include "minicache/attend.h"
 #include "minicache/encode.h"
+#include "minicache/observe.h"
 
 namespace minicache {
 
@@ -18,6 +19,8 @@ struct KernelTable {
   void (*project)(const AttendTask& task, int64_t segment, float* target);
   int64_t (*finish_scratch)(int64_t rows, const Widths& widths);
   void (*finish)(const FinishTask& task);
+  int64_t (*observe_scratch)(int64_t rows, const Widths& widths);
+  void (*observe)(const ObserveTask& task);
   int64_t (*encode_scratch)(int64_t layers, int64_t padded_size);
   void (*encode)(const EncodeTask& task);
   // `subspace`: from vectors to components, then, with all of them at hand, to codes.

@@ -35,6 +35,8 @@ enum class TensorId {
   kRetainedPosition,
   kRetainedSimilarity,
   kSimilarityRange,
+  kEvicted,
+  kAttentionMass,
   kNewKey,    // k_0, k_1, ... of the slots below the writer's
   kNewValue,  // v_0, v_1, ...
   kCount,

@@ -53,6 +53,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "retention_scope": st.sampled_from(RETENTION_SCOPES),
     "code_bits": st.sampled_from(SLERP_BITS),
     "align": st.booleans(),
+    "evict": or_none(st.sampled_from(["streaming:4+1024", "snapkv:512", "h2o:512"])),
     "window": COUNTS,
     "sinks": COUNTS,
     "rewind_slack": COUNTS,

@@ -1,0 +1,15 @@
+// The part of an attention task that does not depend on how its tokens are split.
+#pragma once
+
+#include "cpu/call.h"
+
+namespace minicache {
+
+// Queries, formats and decoder of the new tokens [begin, begin + count) of one kv head.
+AttendTask MakeAttendTask(const Call& call, int64_t row, int64_t head, int64_t begin,
+                          int64_t count);
+
+// The decoder of a kv head, of [Hk, R, D].
+const char* DecoderOf(const Tensor& decoders, int64_t head);
+
+}  // namespace minicache
