@@ -189,8 +189,9 @@ def run(
     }
     calibrated = digest(*(np.asarray(ids, np.int64).tobytes() for ids in seen))
     baselines = Baselines(original, seen, calibrated, given.prefill)
+    generated = given.context - given.prefill
     configurations = [
-        exported(name, folder, folder_digest(folder), given.context, given.threads)
+        exported(name, folder, folder_digest(folder), given.context, given.threads, generated)
         for name, folder in given.exports
     ]
     configurations += made(baselines, given.baseline, skip=skip)

@@ -59,9 +59,22 @@ class Configuration:
 
 
 def exported(
-    name: str, folder: Path, identity: str, capacity: int, threads: int | None
+    name: str,
+    folder: Path,
+    identity: str,
+    capacity: int,
+    threads: int | None,
+    generated: int = 0,
 ) -> Configuration:
     """The configuration of a real export.
+
+    Args:
+        name: for tables.
+        folder: of the export.
+        identity: what names its results.
+        capacity: tokens of the longest text.
+        threads: of its session.
+        generated: tokens of a text that come after the prompt, which evicting rows may keep.
 
     Raises:
         PackageError: the folder is not an export.
@@ -72,7 +85,7 @@ def exported(
         identity,
         bits_per_element(manifest),
         # Allocated, never touched: no memory is committed.
-        lambda context: Cache(manifest, 1, steady_slots(manifest, context)).nbytes,
+        lambda context: Cache(manifest, 1, steady_slots(manifest, context, generated)).nbytes,
         lambda: Exported(folder, capacity, threads),
         manifest.window or None,
     )

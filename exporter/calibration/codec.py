@@ -44,7 +44,7 @@ class Code:
 
     Attributes:
         bits: segments ``bits, count, ...``.
-        encoder: ``[Hc, R, G * J * D]`` fp32.
+        encoder: ``[Hc, R, G * J * D]`` fp32, halves where fp16 holds them.
         step: ``[Hc, R]`` fp32.
         decoder: ``[G, Hk, R, D]`` fp32, halves where fp16 holds them; head h of a layer reads the
             code head of its slot.
@@ -191,6 +191,5 @@ def fit_code(basis: Basis, budget: float) -> Code:
                 rows = blocks[g, j].T  # [R, D]
                 encoder[head, :, start : start + size] = rows @ basis.roots[g, own] / mean
                 decoder[g, own] = factor * (rows @ basis.inverse_roots[g, own])
-    # Not the encoder: other components would fall to the other level of two next to them.
-    decoder = rounded_to_halves(decoder)
+    encoder, decoder = rounded_to_halves(encoder), rounded_to_halves(decoder)
     return Code(layout.bits, encoder, steps, decoder, basis.permutation, layout.distortion)

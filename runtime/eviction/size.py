@@ -49,10 +49,17 @@ def slots_per_row(manifest: Manifest, limit: int, cache_tokens: Any) -> int:
     return slots
 
 
-def steady_slots(manifest: Manifest, context: int) -> int:
-    """Slots per row that take memory once a text of ``context`` tokens was read."""
+def steady_slots(manifest: Manifest, context: int, generated: int = 0) -> int:
+    """Slots per row that take memory once a text of ``context`` tokens was read.
+
+    Args:
+        manifest: of the exported folder.
+        context: tokens of the text.
+        generated: how many of them came after the prompt; a policy that chooses once, at its
+            end, keeps them all.
+    """
     slots = slots_per_row(manifest, context, None)
     if not manifest.eviction:
         return slots
     policy = EvictionEntry.from_dict(manifest.eviction).policy
-    return min(slots, least_slots(policy, 1)) if policy.spare is None else slots
+    return min(slots, least_slots(policy, max(generated, 1))) if policy.spare is None else slots

@@ -16,6 +16,7 @@ from minicache.runtime import Session
 from minicache.runtime.errors import PlanError
 from minicache.runtime.eviction.evictor import least_slots
 from minicache.runtime.eviction.parse import parse_policy
+from minicache.runtime.eviction.size import steady_slots
 from tests.exporter.subspace_workplace import CAPACITY, SLACK, Workplace
 
 pytestmark = pytest.mark.usefixtures("ort_library")
@@ -93,6 +94,9 @@ def test_sizes_are_those_of_sessions(exports: dict[tuple[str, str], ExportResult
     assert cache_size(manifest, 100_000).ratio_to_fp16 > 50
     snapkv = exports["subspace", "snapkv"].manifest
     assert cache_size(snapkv, 100_000).resident == cache_size(snapkv, 50_000).resident
+    # What is generated after the one choice stays.
+    grown = steady_slots(snapkv, 100_000, 512) - steady_slots(snapkv, 100_000, 256)
+    assert grown == 256 and steady_slots(manifest, 50_000, 512) == steady_slots(manifest, 50_000)
 
 
 def test_a_plan_brings_its_policy_with_it(
