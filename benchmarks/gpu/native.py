@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -16,7 +17,9 @@ from benchmarks.gpu.checkout import ROOT
 from minicache.plugins.gpu_plan import Launch
 
 PLUGINS = ROOT / "plugins"
-CPU_PARTS = ("attributes", "tensors")  # of plugins/cpu, that the plan needs
+SOURCES = (
+    PLUGINS / "cmake" / "GpuSources.cmake"
+)  # names the files of plugins/cpu that the plan needs
 
 
 def build_library(folder: Path, *, optimise: bool = True) -> Path:
@@ -32,7 +35,9 @@ def build_library(folder: Path, *, optimise: bool = True) -> Path:
         raise RuntimeError("there is no C++ compiler; install g++ or name one in CXX")
     sources = {
         "gpu": [*sorted((PLUGINS / "gpu").glob("*.cpp")), Path(__file__).parent / "check_abi.cpp"],
-        "cpu": [PLUGINS / "cpu" / f"{name}.cpp" for name in CPU_PARTS],
+        "cpu": [
+            PLUGINS / name for name in re.findall(r"^\s+(cpu/\w+\.cpp)", SOURCES.read_text(), re.M)
+        ],
     }
     level = "-O2" if optimise else "-O0"
     options = ["-std=c++17", level, "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
