@@ -28,7 +28,7 @@ from benchmarks.cpu.library import ISAS, Choice, Libraries
 from benchmarks.cpu.our_layers import our_layers
 from benchmarks.cpu.rounds import interleaved
 from benchmarks.cpu.step_shape import StepShape
-from benchmarks.cpu.traffic import DECODER_BYTES, ENCODER_BYTES, our_traffic
+from benchmarks.cpu.traffic import our_traffic
 from minicache.runtime.spread import Spread
 
 CACHED = 2  # groups whose encoders take turns
@@ -68,8 +68,7 @@ def measure(
     form: Format, shape: StepShape, libraries: Libraries, given: argparse.Namespace
 ) -> list[Encoding]:
     """A format with encoders in the cache and in memory."""
-    share = ENCODER_BYTES / (DECODER_BYTES + ENCODER_BYTES)
-    tables = our_traffic(form, shape).tables * form.group * share  # of one group, the encoders
+    tables = our_traffic(form, shape).tables * form.group / 2  # of one group, the encoders
     many = max(CACHED, math.ceil((given.spread << 20) / max(tables, 1)))
     places = {"cache": CACHED, "memory": many if form.attributes.get("has_decoder") else CACHED}
     rows = []

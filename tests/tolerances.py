@@ -48,11 +48,12 @@ FP16_TINY = 2.0**-24
 # Cosines in fp32; test data keeps this distance from every threshold.
 SIMILARITY = 1e-5
 
-# Logits of a subspace export against the simulated codec on the exact graph, at 9 of 10 decode
-# steps. An export keeps recent tokens in fp16 and encodes from there, and does not round what it
-# restores to the model's type, as the simulation does: tried, 1e-4 to 3e-3 in fp32 and fp16 models.
-# A component next to a border of the grid may fall to the other level, in few components of few
-# tokens: tried, up to 2.6e-2 in the other steps. Graphs with int8 activations are not compared:
-# they answer a rounding to fp16 alone with 2 to 9 %.
-SIMULATED_LOGITS = 5e-3
+# Logits of a subspace export against the simulated codec on the exact graph, at three of four
+# decode steps. An export keeps recent tokens in fp16 and encodes from there, and does not round
+# what it restores to the model's type, as the simulation does: tried, 2e-4 to 8e-4 in fp32 and
+# 1.4e-3 in fp16 models, whose last place is 6e-4. A component next to a border of the grid may fall
+# to the other level, in few components of few tokens, and more often where keys are rounded to fp16
+# on the way: tried, up to 2.6e-2 in the other steps; how many steps that are is a matter of luck.
+# Graphs with int8 activations are not compared: they answer a rounding to fp16 alone with 2 to 9 %.
+SIMULATED_LOGITS = 2e-3
 SIMULATED_LOGITS_WORST = 5e-2

@@ -66,7 +66,7 @@ def tables(attributes: Attributes, rng: np.random.Generator) -> dict[str, Array]
         if name.endswith("decoder"):
             made[name] = random_half(rng, (kv_heads, components, size))
         elif name.endswith("encoder"):
-            made[name] = random_like(rng, (code_heads, components, joint), np.dtype(np.float32))
+            made[name] = random_half(rng, (code_heads, components, joint))
         elif name.endswith("step"):
             made[name] = np.full((code_heads, components), 0.05, np.float32)
         elif name == "rope_frequencies":

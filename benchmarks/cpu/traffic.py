@@ -9,7 +9,7 @@ from benchmarks.cpu.our_layers import coded_spans, node_attributes
 from benchmarks.cpu.step_shape import StepShape
 from minicache.exporter import schemas
 
-DECODER_BYTES, ENCODER_BYTES = 2, 4  # of an element, as exports for CPUs hold them
+TABLE_BYTES = 2  # of an element, as exports for CPUs hold decoders and encoders
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def our_traffic(form: Format, shape: StepShape) -> Traffic:
         components = sum(sum(a[f"{kind}_bits"][1::2]) for kind in ("key", "value"))
         elements = components * shape.kv_heads * shape.head_size
         # Encoders of a group have as many as its decoders, and one node in G reads them.
-        tables = float(elements * (DECODER_BYTES + ENCODER_BYTES))
+        tables = float(2 * elements * TABLE_BYTES)
     return Traffic(cache, tables)
 
 

@@ -93,7 +93,7 @@ def test_bytes_that_must_move() -> None:
     assert coded_spans(node_attributes(form, shape), shape) == [(4, 36), (4, 4)]
     traffic = our_traffic(form, shape)
     assert traffic.cache == 32 * 2 * (2 * 64 + 4) + (150 - 32) * 2 * 2 * 128 * 2
-    assert traffic.tables == 2 * 144 * 2 * 128 * (2 + 4)
+    assert traffic.tables == 2 * 144 * 2 * 128 * (2 + 2)
 
 
 def test_retained_tokens_are_marked() -> None:
