@@ -179,5 +179,16 @@ def print_report(content: dict[str, Any], folder: Path, console: Console) -> Non
         console.print(f"Note: {note}")
     style = "bold red" if content["verdict"].startswith("WARNING") else "bold"
     console.print(content["verdict"], style=style)
-    console.print(f'Wrote {folder}; run it: minicache generate {folder} --prompt "..."')
+    console.print(f"Wrote {folder}; {_next_step(content['target'], folder)}")
     console.print(f"All of it, with plots: {folder / HTML_NAME}")
+
+
+def _next_step(target: str, folder: Path) -> str:
+    if target == "tensorrt":
+        return f"make its engine: minicache build-engine {folder}"
+    if not (folder / "tokenizer.json").exists():
+        return (
+            f"without tokenizer.json it takes token ids: minicache.runtime.Session({str(folder)!r})"
+            "; put the model's into the folder for minicache generate"
+        )
+    return f'run it: minicache generate {folder} --prompt "..."'

@@ -18,9 +18,9 @@ from tests.exporter.reporting.report_content import exact_content, quality, subs
 EVALUATION = EvaluationResult(**quality())
 
 
-def printed(content: dict[str, object], width: int = 80) -> str:
+def printed(content: dict[str, object], folder: Path = Path("out"), width: int = 80) -> str:
     console = Console(markup=False, width=width, record=True, file=io.StringIO())
-    report.print_report(content, Path("out"), console)
+    report.print_report(content, folder, console)
     return console.export_text()
 
 
@@ -124,3 +124,13 @@ def test_both_files_are_written_and_json_is_strict(tmp_path: Path) -> None:
 )
 def test_numbers_are_written_one_way(text: str, expected: str) -> None:
     assert text == expected
+
+
+def test_what_to_do_next_is_possible(tmp_path: Path) -> None:
+    """A prompt needs a tokenizer, and an engine must be built before anything runs."""
+    shown = printed(exact_content(), tmp_path, width=400)
+    assert "takes token ids: minicache.runtime.Session(" in shown
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert "run it: minicache generate" in printed(exact_content(), tmp_path, width=400)
+    shown = printed(exact_content(target="tensorrt"), tmp_path, width=400)
+    assert "minicache build-engine" in shown and "generate" not in shown
