@@ -12,18 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.process_memory import resident_bytes
 from minicache.runtime import Session
-
-
-def resident_bytes() -> int:
-    """Resident set size of this process in bytes (Linux)."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
 
 
 def addresses(session: Session) -> list[int]:

@@ -28,11 +28,11 @@ from benchmarks.cpu.asked import LEAST_BANDWIDTH_SHARE
 from benchmarks.cpu.contestants import Contestant, Maker
 from benchmarks.cpu.formats import MAIN, Format, formats
 from benchmarks.cpu.library import ISAS, Choice, Libraries
-from benchmarks.cpu.memory import resident_bytes
 from benchmarks.cpu.ort_baselines import GQA_FP32, GQA_INT8
 from benchmarks.cpu.our_layers import our_layers
 from benchmarks.cpu.rounds import Run, interleaved
 from benchmarks.cpu.step_shape import StepShape
+from benchmarks.process_memory import resident_bytes
 from minicache.runtime.spread import Spread
 
 WARM_UP = 8  # steps before memory is looked at

@@ -11,17 +11,15 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.process_memory import resident_bytes
 from minicache.runtime.cache import Cache
 from minicache.runtime.manifest import Manifest
-
-
-def resident_bytes() -> int:
-    """Resident set size of this process in bytes (Linux)."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
 
 
 def measure(folder: Path, context: int) -> tuple[int, int]:

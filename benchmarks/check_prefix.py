@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.batch.memory import anonymous_bytes
+from benchmarks.process_memory import anonymous_bytes
 from minicache.runtime import Session, StateFileError
 from minicache.runtime.corpus import read_text
 from minicache.runtime.sampling import Sampler, SamplingOptions

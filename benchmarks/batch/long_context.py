@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.batch.memory import anonymous_bytes
+from benchmarks.process_memory import anonymous_bytes
 from minicache.runtime import Session
 from minicache.runtime.manifest import FILE_NAME, Manifest
 from minicache.runtime.row_calls import PREFILL_CHUNK

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.batch.memory import anonymous_bytes
+from benchmarks.process_memory import anonymous_bytes
 from minicache.runtime.cache import Cache
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.memory_guard import cache_bytes
