@@ -1,4 +1,4 @@
-"""Decoders of halves: a decode step on a CPU takes as long as reading them does."""
+"""Tables of halves: a decode step on a CPU takes as long as reading its tables does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def rounded_to_halves(table: Array) -> Array:
     """The table with each number the nearest half, or as it is where that would lose more.
 
     Args:
-        table: ``[..., R, n]`` fp32, rows of decoders.
+        table: ``[..., R, n]`` fp32, rows of decoders or encoders.
 
     Returns:
         fp32. Each number stays within ``RELATIVE_ERROR`` of its row's largest one, which numbers

@@ -101,6 +101,17 @@ def test_an_export_runs_and_holds_what_its_report_says(name: str, tmp_path: Path
         assert np.isfinite(logits).all()
 
 
+def test_tables_are_stored_in_fp16(exported: ExportResult) -> None:
+    """A step on a CPU takes as long as reading them does; steps stay fp32."""
+    stored = tables(exported.folder)
+    types = {name.rpartition("/")[2]: array.dtype for name, array in stored.items()}
+    found = {name: dtype for name, dtype in types.items() if "coder" in name}
+    sides = {name.partition(".")[0] for name in found}
+    assert sides == {"key_encoder", "key_decoder", "value_encoder", "value_decoder"}
+    assert set(found.values()) == {np.dtype(np.float16)}
+    assert types["key_step"] == types["value_step"] == np.float32
+
+
 def test_quality_and_rivals_are_measured_on_text_that_nothing_was_fitted_to(
     exported: ExportResult, workplace: Workplace
 ) -> None:
