@@ -91,6 +91,9 @@ inline int64_t WorkerCount(int64_t count) {
 SlotMap MakeSlotMap(const Attributes& attributes, const Tensors& tensors, int64_t row);
 // What is wrong with the table of a row, or an empty string. Codes end at `coded_end`.
 std::string CheckSlotMap(const SlotMap& map, int64_t coded_end);
+// Likewise of its side buffer: the codes of its tokens are looked up by their positions.
+std::string CheckRetained(const Attributes& attributes, const Tensors& tensors, const SlotMap& map,
+                          int64_t row, int64_t coded_end);
 
 // The steps, in this order.
 void AttendCall(const Call& call);

@@ -29,6 +29,24 @@ std::string CheckSlotMap(const SlotMap& map, int64_t coded_end) {
          std::to_string(map.length) + " tokens have, or less than before";
 }
 
+std::string CheckRetained(const Attributes& a, const Tensors& tensors, const SlotMap& map,
+                          int64_t row, int64_t coded_end) {
+  if (!map.evicted || a.retention == Retention::kNone) return "";
+  const Tensor& retained = tensors[TensorId::kRetainedPosition];
+  const auto* positions = reinterpret_cast<const int32_t*>(retained.data) + row * retained.shape[1];
+  for (int64_t i = 0; i < retained.shape[1]; i++) {
+    const int64_t position = positions[i];
+    if (position < a.sinks || position >= coded_end) continue;
+    const int64_t segment = map.length > 0 ? position / map.length : 0;
+    const int64_t gone = map.evicted[segment + 1] - map.evicted[segment];
+    if (position < std::max(segment * map.length, map.sinks) + gone) {
+      return "retained_position " + std::to_string(i) + " is " + std::to_string(position) +
+             ", a token that was evicted";
+    }
+  }
+  return "";
+}
+
 SlotMap MakeSlotMap(const Attributes& a, const Tensors& tensors, int64_t row) {
   SlotMap map = {nullptr, 1, a.has_decoder ? a.segment_length : 0, a.coded() ? a.sinks : 0};
   if (!a.evicts) return map;

@@ -32,8 +32,9 @@ std::string CheckRow(const Attributes& a, const Tensors& tensors, const CallShap
     return where + ", but evicted has " + std::to_string(map.segments) + " segments of " +
            std::to_string(map.length) + " tokens";
   }
-  const std::string error =
-      CheckSlotMap(map, a.coded() ? MakeSpan(a, past, total).coded_end : past);
+  const int64_t coded_end = a.coded() ? MakeSpan(a, past, total).coded_end : past;
+  std::string error = CheckSlotMap(map, coded_end);
+  if (error.empty()) error = CheckRetained(a, tensors, map, row, coded_end);
   if (!error.empty()) return where + ", but " + error;
   if (!slides && total - map.total() > shape.capacity) {
     return where + ", but the cache holds " + std::to_string(shape.capacity) + " tokens";

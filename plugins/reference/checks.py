@@ -200,6 +200,8 @@ def _check_evicted(
     end = Span(past, total, slots.sinks, attributes["window"]).c0 if coded else past
     try:
         slots.check(end)
+        if "retained_position" in state:
+            slots.check_retained(state["retained_position"][row], end)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 

@@ -72,6 +72,19 @@ class SlotMap:
                 "that could be"
             )
 
+    def check_retained(self, position: Array, coded_end: int) -> None:
+        """Refuses tokens of a side buffer ``[P]`` whose codes were evicted.
+
+        Raises:
+            ValueError: a retained token before ``coded_end`` is not left.
+        """
+        coded = (position >= self.sinks) & (position < coded_end)
+        gone = np.flatnonzero(coded)[~self.is_left(position[coded].astype(np.int64))]
+        if gone.size:
+            raise ValueError(
+                f"retained_position {gone[0]} is {position[gone[0]]}, a token that was evicted"
+            )
+
 
 def slot_map(attributes: Mapping[str, Any], state: Mapping[str, Array], row: int) -> SlotMap:
     """The slots of one batch row; those of a group that evicts nothing are its positions."""

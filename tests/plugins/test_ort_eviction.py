@@ -25,6 +25,7 @@ from tests.plugins.evicting import (
     tables_of,
 )
 from tests.plugins.ort_group import OrtGroup
+from tests.plugins.walk import ReferenceGroup
 
 HEADS = {"num_heads": 4, "kv_num_heads": 2}
 ALIGNED = {"has_decoder": 1, "segment_length": 32}
@@ -147,6 +148,21 @@ def test_a_table_that_no_policy_writes_is_refused(
     group.state["evicted"][0] = table
     with pytest.raises(Exception, match=f"row 0: .*{re.escape(words)}"):
         group.run(text.call([40], [1]))
+
+
+def test_a_retained_token_that_was_evicted_is_refused(ort_library: Path) -> None:
+    """Its code would be looked up outside of the row's slots; judge and kernel say the same."""
+    attributes = evicting_attributes("slerp-threshold")
+    text = make_text(attributes, TOKENS)
+    state = empty_state(attributes, 1, CAPACITY, 8)
+    reference = ReferenceGroup(attributes, copy.deepcopy(state), tables_of(attributes))
+    kernel = OrtGroup(ort_library, attributes, state)
+    for group, step in ((reference, reference.step), (kernel, kernel.run)):
+        step(text.call([0], [60]))
+        group.state["evicted"][0, -1] = 16
+        group.state["retained_position"][0] = [5, *[-1] * 7]
+        with pytest.raises(Exception, match="retained_position 0 is 5, a token that was evicted"):
+            step(text.call([60], [1]))
 
 
 def test_a_row_without_room_is_refused(ort_library: Path) -> None:
