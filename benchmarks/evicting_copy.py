@@ -41,7 +41,7 @@ def add_states(model: ir.Model, plan: Plan) -> tuple[list[StateTensor], dict[int
         pasts = group_io.pasts()[old:]
         for node in members:
             own = attributes_of(node)
-            others = 2 * (own["group_size"] - 1) if schemas.is_writer(own) else 0
+            others = 2 * (len(members) - 1) if schemas.is_writer(own) else 0
             at = len(node.inputs) - others
             inputs = [*node.inputs[:at], *pasts, *node.inputs[at:]]
             writes = schemas.is_writer(own)
