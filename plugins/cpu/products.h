@@ -23,12 +23,9 @@ static inline void AddTile(const float* a, int64_t a_stride, const char* b, int6
     MINICACHE_UNROLL
     for (int v = 0; v < kVectors; v++) sums[r][v] = Load(c + r * c_stride + v * kLanes);
   }
+  constexpr int kBytes = kVectors * kLanes * E::kBytes;
   for (int64_t k = 0; k < depth; k++) {
-    if (ahead) {
-      for (int i = 0; i < kVectors * kLanes * E::kBytes; i += 64) {
-        __builtin_prefetch(ahead + k * b_stride + i);
-      }
-    }
+    for (int i = 0; i < kBytes && ahead; i += 64) __builtin_prefetch(ahead + k * kBytes + i);
     Floats x[kVectors];
     MINICACHE_UNROLL
     for (int v = 0; v < kVectors; v++) x[v] = E::Lanes(b + k * b_stride + v * kLanes * E::kBytes);
@@ -53,15 +50,16 @@ static inline void AddRows(const float* a, int64_t a_stride, const char* b, int6
   int64_t n = 0;
   for (; n + kTileVectors * kLanes <= width; n += kTileVectors * kLanes) {
     AddTile<E, kRows, kTileVectors>(a, a_stride, b + n * E::kBytes, b_stride, depth, c + n,
-                                    c_stride, ahead ? ahead + n * E::kBytes : nullptr);
+                                    c_stride, ahead ? ahead + n * E::kBytes * depth : nullptr);
   }
   for (; n < width; n += kLanes) {
     AddTile<E, kRows, 1>(a, a_stride, b + n * E::kBytes, b_stride, depth, c + n, c_stride, nullptr);
   }
 }
 
-// `width` is a multiple of kLanes; strides of A and C in floats, of B in bytes. `ahead`, if not
-// null, is prefetched row by row like B.
+// `width` is a multiple of kLanes; strides of A and C in floats, of B in bytes. From `ahead`, if
+// not null, as many bytes as B has are prefetched, in the order of memory: strips of its rows, as B
+// is read, would jump from page to page.
 template <class E>
 static inline void AddProduct(const float* a, int64_t a_stride, const char* b, int64_t b_stride,
                               int64_t rows, int64_t depth, int64_t width, float* c,
@@ -147,19 +145,25 @@ static inline void DotTile(const float* q, int64_t q_stride, const char* k, int6
   }
 }
 
+// What a pass over K prefetches meanwhile: bytes [begin, end) of each row of `rows`, if not null.
+struct RowsAhead {
+  const char* rows;
+  int64_t begin, end;
+};
+
 template <class E, int kRows>
 static inline void DotRows(const float* q, int64_t q_stride, const char* k, int64_t k_stride,
                            int64_t tokens, int64_t depth, float* s, int64_t s_stride,
-                           const char* ahead) {
+                           const RowsAhead& ahead) {
   int64_t t = 0;
   // A single row has four chains of additions only, too few to hide their latency.
-  for (; kRows == 1 && !ahead && t + 8 <= tokens; t += 8) {
+  for (; kRows == 1 && !ahead.rows && t + 8 <= tokens; t += 8) {
     DotTile<E, kRows, 8>(q, q_stride, k + t * k_stride, k_stride, depth, s + t, s_stride);
   }
   for (; t + 4 <= tokens; t += 4) {
-    for (int64_t i = 0; i < 4 && ahead; i++) {
-      for (int64_t line = 0; line < depth * E::kBytes; line += 64) {
-        __builtin_prefetch(ahead + (t + i) * k_stride + line);
+    for (int64_t i = 0; i < 4 && ahead.rows; i++) {
+      for (int64_t line = ahead.begin; line < ahead.end; line += 64) {
+        __builtin_prefetch(ahead.rows + (t + i) * k_stride + line);
       }
     }
     DotTile<E, kRows, 4>(q, q_stride, k + t * k_stride, k_stride, depth, s + t, s_stride);
@@ -171,30 +175,33 @@ static inline void DotRows(const float* q, int64_t q_stride, const char* k, int6
 
 constexpr int kDotRows = kLanes == 16 ? 4 : 2;  // times 4 tokens of accumulators
 
-// `depth` is a multiple of kLanes; `ahead`, if not null, is prefetched at the same strides.
+// `depth` is a multiple of kLanes; `ahead`, if not null, is prefetched at the same strides, a share
+// by each pass: what one pass asks for at once, the others would wait for.
 template <class E>
 static inline void Dots(const float* q, int64_t q_stride, const char* k, int64_t k_stride,
                         int64_t rows, int64_t tokens, int64_t depth, float* s, int64_t s_stride,
                         const char* ahead) {
+  const int64_t bytes = depth * E::kBytes;
+  const auto share = [&](int64_t row) { return row < rows ? row * bytes / rows / 64 * 64 : bytes; };
   for (int64_t r = 0; r < rows; r += kDotRows) {
     const float* qr = q + r * q_stride;
     float* sr = s + r * s_stride;
     const int64_t left = rows - r;
-    if (r > 0) ahead = nullptr;
+    const RowsAhead part = {ahead, share(r), share(r + kDotRows)};
     if constexpr (kDotRows == 4) {
       if (left >= 4) {
-        DotRows<E, 4>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
+        DotRows<E, 4>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, part);
         continue;
       }
       if (left == 3) {
-        DotRows<E, 3>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
+        DotRows<E, 3>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, part);
         continue;
       }
     }
     if (left >= 2) {
-      DotRows<E, 2>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
+      DotRows<E, 2>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, part);
     } else {
-      DotRows<E, 1>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, ahead);
+      DotRows<E, 1>(qr, q_stride, k, k_stride, tokens, depth, sr, s_stride, part);
     }
   }
 }
