@@ -34,12 +34,12 @@ def kv_elements(manifest: Manifest, context: int) -> int:
 
 def ring_states(manifest: Manifest) -> list[StateTensor]:
     """State of layers of sliding-window attention: rings of exact tokens, and nothing else."""
-    coded = _coded_groups(manifest)
-    return [
-        state
+    rings = {
+        state.group
         for state in manifest.state
-        if state.group not in coded and CAPACITY not in state.shape
-    ]
+        if state.name == "exact_key" and CAPACITY not in state.shape
+    } - _coded_groups(manifest)
+    return [state for state in manifest.state if state.group in rings]
 
 
 def state_bytes(states: Iterable[StateTensor]) -> int:

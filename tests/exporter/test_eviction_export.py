@@ -13,6 +13,7 @@ from minicache.exporter import ExportOptions
 from minicache.exporter.pipeline import ExportResult
 from minicache.exporter.sizes import cache_size
 from minicache.runtime import Session
+from minicache.runtime.accounting import ring_states
 from minicache.runtime.errors import PlanError
 from minicache.runtime.eviction.evictor import least_slots
 from minicache.runtime.eviction.parse import parse_policy
@@ -97,6 +98,15 @@ def test_sizes_are_those_of_sessions(exports: dict[tuple[str, str], ExportResult
     # What is generated after the one choice stays.
     grown = steady_slots(snapkv, 100_000, 512) - steady_slots(snapkv, 100_000, 256)
     assert grown == 256 and steady_slots(manifest, 50_000, 512) == steady_slots(manifest, 50_000)
+
+
+def test_layers_that_evict_are_not_sliding_ones(
+    exports: dict[tuple[str, str], ExportResult],
+) -> None:
+    """Their state has a table without capacity, but no ring; the report's notes speak of none."""
+    for result in exports.values():
+        assert ring_states(result.manifest) == []
+        assert not [note for note in result.report["notes"] if "sliding window" in note]
 
 
 def test_a_plan_brings_its_policy_with_it(
