@@ -34,7 +34,7 @@ class Point:
         kl: nats per token to the original.
         top1: agreement with the original.
         found: needles found, of ``asked``.
-        asked: needles that the original finds.
+        asked: needles that the original finds; 0: not measured.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Point:
         return (
             f"| {self.name} | {self.bytes / 1e6:.2f} | {self.ratio:.1f} × | "
             f"{self.perplexity:.4f}{interval or ''} | {self.kl:.4f} | {self.top1:.1%} | "
-            f"{self.found} of {self.asked} |"
+            f"{f'{self.found} of {self.asked}' if self.asked else '-'} |"
         )
 
 
@@ -65,14 +65,15 @@ def points(quality: Mapping[str, Any], needles: Mapping[str, Any]) -> list[Point
         needles: what ``bench_needle.py --json`` wrote.
 
     Raises:
-        ValueError: one run has a configuration that the other lacks.
+        ValueError: needles were asked of a configuration whose quality was not measured.
     """
     asked = {name for name in needles["configurations"] if name != "original"}
-    if lacking := sorted(asked ^ set(quality["configurations"])):
-        raise ValueError(f"{', '.join(lacking)}: measured in one of the two files only")
+    if lacking := sorted(asked - set(quality["configurations"])):
+        raise ValueError(f"{', '.join(lacking)}: asked for needles, but not in the quality file")
+    none: dict[str, dict[str, int]] = {"exact": {}, "cases": {}}
     made = []
     for name, row in quality["configurations"].items():
-        needle, ratio = needles["configurations"][name], row["ratio"]
+        needle, ratio = needles["configurations"].get(name, none), row["ratio"]
         low, high = ratio["low"], ratio["high"]
         made.append(
             Point(
@@ -90,9 +91,17 @@ def points(quality: Mapping[str, Any], needles: Mapping[str, Any]) -> list[Point
     return sorted(made, key=lambda point: point.ratio)
 
 
-def best(found: Sequence[Point], ratio: float, most_lost: int) -> Point | None:
-    """The lowest perplexity at ``ratio`` or more, of those that lose at most so many needles."""
-    large = [p for p in found if p.ratio >= ratio and p.asked - p.found <= most_lost]
+def best(found: Sequence[Point], ratio: float, most_lost: int | None) -> Point | None:
+    """The lowest perplexity at ``ratio`` or more.
+
+    Args:
+        found: to choose from.
+        ratio: of fp16 to resident bytes, at least.
+        most_lost: needles that it loses at most, if they were measured; None: they do not count.
+    """
+    large = [point for point in found if point.ratio >= ratio]
+    if most_lost is not None:
+        large = [p for p in large if p.asked and p.asked - p.found <= most_lost]
     return min(large, key=lambda point: point.perplexity, default=None)
 
 
@@ -111,9 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(str(error)) from error
     print(f"{quality['context']} tokens, {quality['prefill']} of them as a prompt\n{HEAD}")
     print("\n".join(point.line() for point in found))
-    any_loss = max((point.asked for point in found), default=0)
     for ratio in given.at:
-        lowest, reading = best(found, ratio, any_loss), best(found, ratio, given.most_lost)
+        lowest, reading = best(found, ratio, None), best(found, ratio, given.most_lost)
         print(
             f"{ratio:g} x or more: lowest perplexity {_named(lowest)}; of those that lose "
             f"{given.most_lost} needles or fewer {_named(reading)}"

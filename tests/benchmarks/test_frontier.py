@@ -23,7 +23,7 @@ def quality_row(size: int, ratio: float, perplexity: float, low: float | None) -
     }
 
 
-QUALITY = {
+QUALITY: dict[str, Any] = {
     "context": 4096,
     "prefill": 3584,
     "configurations": {
@@ -57,22 +57,28 @@ def test_points_are_of_both_runs_by_ratio() -> None:
 def test_best_has_the_ratio_and_the_needles() -> None:
     """A smaller perplexity does not make up for lost needles, nor for a lacking ratio."""
     found = points(QUALITY, NEEDLES)
-    chosen = [best(found, ratio, lost) for ratio, lost in ((9, 17), (9, 2), (16, 2))]
+    chosen = [best(found, ratio, lost) for ratio, lost in ((9, None), (9, 2), (16, 2))]
     assert [point and point.name for point in chosen] == ["lossy", "coded", "evicting"]
-    assert best(found, 16, 1) is None and best(found, 41, 17) is None
+    assert best(found, 16, 1) is None and best(found, 41, None) is None
 
 
-def test_a_configuration_of_one_run_only_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is named; files that match are printed."""
+def test_files_are_joined_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Needles that were not measured are a dash; those of something unknown are an error."""
+
+    def run(*without: str) -> str:
+        kept = {k: v for k, v in NEEDLES["configurations"].items() if k not in without}
+        (tmp_path / "needle.json").write_text(json.dumps({"configurations": kept}))
+        main([str(tmp_path / "quality.json"), str(tmp_path / "needle.json"), "--at", "9"])
+        return capsys.readouterr().out
+
     (tmp_path / "quality.json").write_text(json.dumps(QUALITY))
-    (tmp_path / "needle.json").write_text(json.dumps(NEEDLES))
-    main([str(tmp_path / "quality.json"), str(tmp_path / "needle.json"), "--at", "9"])
-    shown = capsys.readouterr().out
+    shown = run()
     assert "9 x or more: lowest perplexity lossy (x 1.0100)" in shown
     assert "2 needles or fewer coded (x 1.0200)" in shown
-    fewer = {name: row for name, row in NEEDLES["configurations"].items() if name != "lossy"}
-    (tmp_path / "needle.json").write_text(json.dumps({"configurations": fewer}))
-    with pytest.raises(SystemExit, match="lossy: measured in one of the two files only"):
-        main([str(tmp_path / "quality.json"), str(tmp_path / "needle.json")])
+    shown = run("lossy", "coded")
+    assert "| lossy | 6.00 | 16.0 × | 1.0100 | 0.0100 | 90.0% | - |" in shown
+    assert "lowest perplexity lossy" in shown and "or fewer evicting (x 1.2000)" in shown
+    fewer = {k: v for k, v in QUALITY["configurations"].items() if k != "coded"}
+    (tmp_path / "quality.json").write_text(json.dumps({**QUALITY, "configurations": fewer}))
+    with pytest.raises(SystemExit, match="coded: asked for needles"):
+        run()
