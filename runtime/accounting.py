@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from minicache.runtime.cache import STORAGE
+from minicache.runtime.cache import CODED, STORAGE
 from minicache.runtime.manifest import BATCH, CAPACITY, Manifest, StateTensor
 
-CODED = ("key_code", "value_code", "key_magnitude", "value_magnitude")
 MODEL_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}  # per element of the model's type
 
 

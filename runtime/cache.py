@@ -17,7 +17,7 @@ from minicache.runtime.manifest import BATCH, CAPACITY, Manifest, StateTensor
 
 # NumPy has no bfloat16 of its own; the buffers hold its bits.
 STORAGE = {"bfloat16": "uint16"}
-_CODED = ("key_code", "value_code", "key_magnitude", "value_magnitude")
+CODED = ("key_code", "value_code", "key_magnitude", "value_magnitude")
 _EXACT = ("exact_key", "exact_value")
 _EMPTY = {"retained_position": -1, "evicted": 0}  # what remembers tokens by position
 
@@ -128,10 +128,10 @@ class Cache:
             row: whose slots.
             first: slots below it may hold tokens.
         """
-        coded = any(state.group == group and state.name in _CODED for state in self.states.values())
+        coded = any(state.group == group and state.name in CODED for state in self.states.values())
         for past, state in self.states.items():
             shape = self.arrays[past].shape
-            if state.group != group or state.name not in (_CODED if coded else _EXACT):
+            if state.group != group or state.name not in (CODED if coded else _EXACT):
                 continue
             axis = shape.index(self.capacity, 2)
             slot = math.prod(shape[axis + 1 :])

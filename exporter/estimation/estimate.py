@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from minicache.exporter.sizes import cache_size
-from minicache.runtime.accounting import CODED, item_bytes
-from minicache.runtime.cache import resolve_shape, round_capacity
+from minicache.runtime.accounting import item_bytes
+from minicache.runtime.cache import CODED, resolve_shape, round_capacity
 from minicache.runtime.manifest import CAPACITY, Manifest, StateTensor
 
 

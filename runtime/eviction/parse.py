@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from minicache.runtime.errors import PlanError
 from minicache.runtime.eviction.h2o import H2O
@@ -36,8 +35,3 @@ def parse_policy(text: str) -> Policy:
 def _check_size(text: str, budget: int) -> None:
     if not 1 <= budget <= _LARGEST:
         raise PlanError(f"--evict {text!r} keeps {budget} tokens; give 1..{_LARGEST}")
-
-
-def policy_of(eviction: dict[str, Any]) -> Policy:
-    """The policy in the manifest's entry ``eviction``."""
-    return parse_policy(str(eviction["policy"]))
