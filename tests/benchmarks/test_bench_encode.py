@@ -25,8 +25,8 @@ def test_rows_per_place_of_the_encoders(
         *(("subspace G=3", place) for place in ("cache", "memory")),
     ]
     assert [row["asked"] for row in rows] == [None, 40.0, None, 120.0, None]
-    # Keys and values: R = 144 components of 2 x 128 elements of 4 bytes each.
-    assert rows[1]["table_bytes"] == 2 * 144 * 256 * 4
+    # Keys and values: R = 144 components of 2 x 128 elements of 2 bytes each.
+    assert rows[1]["table_bytes"] == 2 * 144 * 256 * 2
     table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(table) == 2 + 5 and len({line.count("|") for line in table}) == 1
 
