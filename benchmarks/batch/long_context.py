@@ -1,8 +1,8 @@
 """Memory at a long context: what a process has beyond the state's own bytes.
 
 The state of the earlier tokens is written by hand, which commits its memory; the last chunk of the
-prompt and the decode steps behind it are computed. (Computing all of it takes hours on a few cores
-and changes no size: ``--whole-prompt`` does.)
+prompt and the decode steps behind it are computed. (Computing all of it takes the better part of an
+hour on a core and changes no size: ``--whole-prompt`` does.)
 """
 
 from __future__ import annotations
