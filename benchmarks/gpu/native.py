@@ -17,9 +17,8 @@ from benchmarks.gpu.checkout import ROOT
 from minicache.plugins.gpu_plan import Launch
 
 PLUGINS = ROOT / "plugins"
-SOURCES = (
-    PLUGINS / "cmake" / "GpuSources.cmake"
-)  # names the files of plugins/cpu that the plan needs
+# Names the files of plugins/cpu that the plan needs.
+SOURCES = PLUGINS / "cmake" / "GpuSources.cmake"
 
 
 def build_library(folder: Path, *, optimise: bool = True) -> Path:
@@ -35,9 +34,7 @@ def build_library(folder: Path, *, optimise: bool = True) -> Path:
         raise RuntimeError("there is no C++ compiler; install g++ or name one in CXX")
     sources = {
         "gpu": [*sorted((PLUGINS / "gpu").glob("*.cpp")), Path(__file__).parent / "check_abi.cpp"],
-        "cpu": [
-            PLUGINS / name for name in re.findall(r"^\s+(cpu/\w+\.cpp)", SOURCES.read_text(), re.M)
-        ],
+        "cpu": [PLUGINS / name for name in re.findall(r"\bcpu/\w+\.cpp", SOURCES.read_text())],
     }
     level = "-O2" if optimise else "-O0"
     options = ["-std=c++17", level, "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
