@@ -5,6 +5,7 @@
 #include "cpu/many_rows.h"
 #include "cpu/segments.h"
 #include "cpu/tables.h"
+#include "cpu/weigh_rows.h"
 #if defined(__AVX2__)
 #include "cpu/integer_scores.h"
 #include "cpu/integer_values.h"
@@ -21,7 +22,8 @@ void AttendVectors(const AttendTask& task, const BlockView& block, int64_t rows,
   const int64_t at = block.first * run.stride, next = at + kBlockTokens * run.stride;
   const Vectors keys = ViewVectors(task, block, run.key, w.vectors);
   Score(w.query, block, keys, run.slots ? nullptr : run.value + at, rows, w);
-  for (int64_t r = 0; r < rows; r++) WeighRow(task, block, nullptr, r, w.softmax);
+  float largest[kFewRows];
+  WeighRows(task, block, nullptr, rows, w.softmax, largest);
   const Vectors values = ViewVectors(task, block, run.value, w.vectors);
   const bool more = block.first + block.end < run.end && !run.slots;
   AddValues(task, block, values, more ? run.key + next : nullptr, rows, w, w.softmax.output);
@@ -58,11 +60,11 @@ bool ScoreAsIntegers(const AttendTask& task, const CodeBlock& codes, const Ahead
 }
 
 bool AddAsIntegers(const AttendTask& task, const CodeBlock& codes, const Ahead& ahead, int64_t rows,
-                   const Workspace& w, float* output) {
+                   const float* largest, const Workspace& w, float* output) {
   const CodeFormat& format = *task.value_format;
   const IntegerWeights& weights = w.integer_weights;
   if (!UsesIntegers(task.value_maths, format, rows)) return false;
-  QuantiseWeightRows(format, task.value_maths, w.softmax.scores, rows, weights);
+  QuantiseWeightRows(format, task.value_maths, w.softmax.scores, largest, rows, weights);
   const int64_t stride = task.widths.output;
   if (task.value_maths == Maths::kInt16) {
     AddIntegerValues<Maths::kInt16>(format, codes, weights, rows, output, stride, ahead);
@@ -76,8 +78,8 @@ bool ScoreAsIntegers(const AttendTask&, const CodeBlock&, const Ahead&, int64_t,
   return false;
 }
 
-bool AddAsIntegers(const AttendTask&, const CodeBlock&, const Ahead&, int64_t, const Workspace&,
-                   float*) {
+bool AddAsIntegers(const AttendTask&, const CodeBlock&, const Ahead&, int64_t, const float*,
+                   const Workspace&, float*) {
   return false;
 }
 #endif
@@ -99,11 +101,12 @@ void AttendCodes(const AttendTask& task, const BlockView& block, int64_t rows, W
   }
   TokenFactors factors;
   ReadMagnitudes(block, &factors);
-  for (int64_t r = 0; r < rows; r++) WeighRow(task, block, &factors, r, w.softmax);
+  float largest[kFewRows];
+  WeighRows(task, block, &factors, rows, w.softmax, largest);
   const CodeBlock codes = {value, block.begin, block.end};
   float* output = w.softmax.output + task.widths.output - task.widths.value;
   const Ahead keys_ahead = {key + kBlockTokens * keys.bytes, next_count * keys.bytes};
-  if (AddAsIntegers(task, codes, keys_ahead, rows, w, output)) return;
+  if (AddAsIntegers(task, codes, keys_ahead, rows, largest, w, output)) return;
   if (values.layout == Layout::kTile && IsVectorisable(values)) {
     AddCodedValues(values, codes, w.softmax.scores, rows, output, task.widths.output, keys_ahead);
   } else {

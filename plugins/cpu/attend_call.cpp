@@ -12,7 +12,9 @@ namespace {
 // (New token, query head) pairs of a task, which share a block of keys.
 constexpr int64_t kLeastRows = 64, kMostRows = 256;
 constexpr int64_t kEnoughTasks = 64;  // no further splits beyond
-constexpr int64_t kLeastBlocks = 4;   // of 64 tokens per part
+// Nor beyond this: each part rounds its queries anew and has sums to merge.
+constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kLeastBlocks = 4;  // of 64 tokens per part
 // Floats of a group's queries in all segments; with more, each task makes those that it meets.
 constexpr int64_t kMostProjected = 1 << 20;
 
@@ -93,10 +95,11 @@ class Attention {
       }
     }
     const int64_t count = static_cast<int64_t>(groups_.size());
+    const int64_t enough = std::min(kEnoughTasks, kTasksPerThread * WorkerCount(INT64_MAX));
     for (int64_t i = 0; i < count; i++) {
       Group& group = groups_[i];
-      group.parts = std::clamp<int64_t>(group.blocks / kLeastBlocks, 1,
-                                        std::max<int64_t>(1, kEnoughTasks / count));
+      group.parts =
+          std::clamp<int64_t>(group.blocks / kLeastBlocks, 1, std::max<int64_t>(1, enough / count));
       const int64_t rows = group.count * per_kv;
       if (group.parts > 1) group.memory = call_.Floats(group.parts * rows * (widths_.output + 2));
     }

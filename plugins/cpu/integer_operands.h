@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cpu/integer_lanes.h"
+#include "cpu/products.h"
 
 namespace minicache {
 namespace MINICACHE_ISA {
@@ -25,7 +26,7 @@ static inline Grid MakeGrid(float scale, int64_t word_sum, int64_t twice_middle)
 // Bytes need half of the operations of pairs, but without the fused instruction only fields below
 // 8 bits fit: the sum of two products of 8 bits overflows int16.
 static constexpr bool TakesBytes(Maths maths, int bits) {
-  return maths == Maths::kInt8 && (bits < 8 || kHasByteDots);
+  return maths == Maths::kInt8 && bits < 8;
 }
 
 static inline int SegmentGroups(const CodeSegment& s) { return (SegmentBytes(s) + 3) / 4; }
@@ -133,42 +134,71 @@ static inline int64_t IntegerScratch(const Widths& n) {
 }
 
 // Weights are not negative: pairs take 15 bits of them, bytes 8. Hidden tokens' zeros stay zeros.
-template <bool kAsBytes>
-static inline void QuantiseWeights(const float* weights, float largest, int32_t* words,
-                                   float* scale, int32_t* sum) {
+template <bool kAsBytes, int kRows>
+static inline void QuantiseWeights(const float* weights, const float* largest, int64_t row,
+                                   const IntegerWeights& out) {
   constexpr float kMost = kAsBytes ? 255.f : 32767.f;
-  const Floats inverse = Set(largest > 0.f ? kMost / largest : 0.f);
-  Ints total = {};
+  constexpr int kStride = kAsBytes ? IntegerWeights::kBytes : IntegerWeights::kPairs;
+  int32_t* words = (kAsBytes ? out.bytes : out.pairs) + row * kStride;
+  Ints total[4] = {};
+  Floats inverse[kRows];
+  MINICACHE_UNROLL
+  for (int r = 0; r < kRows; r++) inverse[r] = Set(largest[r] > 0.f ? kMost / largest[r] : 0.f);
   MINICACHE_UNROLL
   for (int t = 0; t < kBlockTokens; t += kLanes) {
-    const Ints word = Round(Load(weights + t) * inverse);
-    total += word;
-    if (kAsBytes) {
-      PutBytesInOrder(word, words + t / 4);
-    } else {
-      PutPairsInOrder(word, words + t / 2);
+    MINICACHE_UNROLL
+    for (int r = 0; r < kRows; r++) {
+      const Ints word = Round(Load(weights + r * kBlockTokens + t) * inverse[r]);
+      total[r] += word;
+      if (kAsBytes) {
+        PutBytesInOrder(word, words + r * kStride + t / 4);
+      } else {
+        PutPairsInOrder(word, words + r * kStride + t / 2);
+      }
     }
   }
-  *scale = largest / kMost;
-  *sum = Sum(total);
+  // Exact in fp32: 64 words of 15 bits.
+  const auto whole = [&](int r) { return ToFloats((Words)total[r]); };
+  float sums[4];
+  StoreSums(whole(0), whole(1), whole(2), whole(3), sums);
+  for (int r = 0; r < kRows; r++) {
+    out.scales[2 * (row + r) + kAsBytes] = largest[r] / kMost;
+    out.sums[2 * (row + r) + kAsBytes] = (int32_t)sums[r];
+  }
 }
 
+template <bool kAsBytes>
+static inline void QuantiseAllWeights(const float* weights, const float* largest, int64_t rows,
+                                      const IntegerWeights& out) {
+  for (int64_t r = 0; r < rows; r += kIntegerRows) {
+    const float* source = weights + r * kBlockTokens;
+    switch (rows - r) {
+      case 1:
+        QuantiseWeights<kAsBytes, 1>(source, largest + r, r, out);
+        break;
+      case 2:
+        QuantiseWeights<kAsBytes, 2>(source, largest + r, r, out);
+        break;
+      case 3:
+        QuantiseWeights<kAsBytes, 3>(source, largest + r, r, out);
+        break;
+      default:
+        QuantiseWeights<kAsBytes, 4>(source, largest + r, r, out);
+        break;
+    }
+  }
+}
+
+// `largest` [rows]: of each row's weights.
 static inline void QuantiseWeightRows(const CodeFormat& f, Maths maths, const float* weights,
-                                      int64_t rows, const IntegerWeights& out) {
+                                      const float* largest, int64_t rows,
+                                      const IntegerWeights& out) {
   bool bytes = false, pairs = false;
   for (int i = 0; i < f.segment_count; i++) {
     (TakesBytes(maths, f.segments[i].bits) ? bytes : pairs) = true;
   }
-  for (int64_t r = 0; r < rows; r++) {
-    const float* row = weights + r * kBlockTokens;
-    Floats best = {};
-    for (int t = 0; t < kBlockTokens; t += kLanes) best = Max(best, Load(row + t));
-    const float largest = Maximum(best);
-    int32_t *p = out.pairs + r * IntegerWeights::kPairs,
-            *b = out.bytes + r * IntegerWeights::kBytes;
-    if (pairs) QuantiseWeights<false>(row, largest, p, out.scales + 2 * r, out.sums + 2 * r);
-    if (bytes) QuantiseWeights<true>(row, largest, b, out.scales + 2 * r + 1, out.sums + 2 * r + 1);
-  }
+  if (pairs) QuantiseAllWeights<false>(weights, largest, rows, out);
+  if (bytes) QuantiseAllWeights<true>(weights, largest, rows, out);
 }
 
 }  // namespace MINICACHE_ISA

@@ -17,6 +17,7 @@ static inline const char* TileOf(const CodeFormat& f, const CodeBlock& block, in
 template <int kBits, bool kBytes, int kRows, int kVectors>
 static inline void AddScores(const CodeSegment& s, const char* const* tiles, const int32_t* q,
                              Ahead* ahead, Ints (&sums)[kRows][kVectors]) {
+  Ahead next = *ahead;  // in registers: each fetch would else wait for the one before to be stored
   constexpr int kPlanes = 8 / kBits, kHalves = kBytes ? 1 : 2;
   constexpr int kMost = kBytes ? MostSums((1 << kBits) - 1, 127) / kPlanes : 1 << 20;
   const int groups = SegmentGroups(s);
@@ -32,7 +33,7 @@ static inline void AddScores(const CodeSegment& s, const char* const* tiles, con
       Words x[kVectors];
       MINICACHE_UNROLL
       for (int v = 0; v < kVectors; v++) x[v] = LoadWords(tiles[v] + s.first_byte * 16 + g * 64);
-      for (int i = 0; i < (kVectors * kLanes + 15) / 16; i++) ahead->FetchNext();
+      for (int i = 0; i < (kVectors * kLanes + 15) / 16; i++) next.FetchNext();
       MINICACHE_UNROLL
       for (int i = 0; i < kPlanes * kHalves; i++) {
         const int shift = i / kHalves * kBits;
@@ -64,6 +65,7 @@ static inline void AddScores(const CodeSegment& s, const char* const* tiles, con
       }
     }
   }
+  *ahead = next;
 }
 
 template <Maths kMaths, int kRows, int kVectors>

@@ -12,6 +12,7 @@ template <int kBits, bool kBytes, int kRows, int kColumns>
 static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const CodeBlock& block,
                               int lane, int plane, const IntegerWeights& w, int64_t row, float* out,
                               int64_t out_stride, Ahead* ahead) {
+  Ahead next = *ahead;  // in registers
   constexpr int kHalves = kBytes ? 1 : 2, kLoads = kBits == 8 ? kColumns : 1;
   constexpr int kStride = kBytes ? IntegerWeights::kBytes : IntegerWeights::kPairs;
   // Bytes are the signed side of the products: 8-bit codes less 128.
@@ -19,20 +20,22 @@ static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const C
   constexpr int kMost = kBytes ? MostSums((1 << kBits) - 1, 255) : 1 << 20;
   const int32_t* words = (kBytes ? w.bytes : w.pairs) + row * kStride;
   const int span = SegmentBytes(s), shift = kBits * plane;
-  Ints sums[kRows][kColumns];
+  // A single column of pairs has too few chains of additions to hide their latency: two, then.
+  constexpr int kChains = kColumns == 1 ? kHalves : 1, kSums = kColumns * kChains;
+  Ints sums[kRows][kSums];
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
     MINICACHE_UNROLL
-    for (int c = 0; c < kColumns; c++) sums[r][c] = Ints{};
+    for (int c = 0; c < kSums; c++) sums[r][c] = Ints{};
   }
   const char* bytes = block.data + s.first_byte * 4 + lane * 4;
   const int last = (block.end + 3) / 4;
   for (int first = block.begin / 4; first < last; first += kMost) {
-    Ints part[kRows][kColumns];
+    Ints part[kRows][kSums];
     MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) {
       MINICACHE_UNROLL
-      for (int c = 0; c < kColumns; c++) part[r][c] = kBytes ? Ints{} : sums[r][c];
+      for (int c = 0; c < kSums; c++) part[r][c] = kBytes ? Ints{} : sums[r][c];
     }
     const int end = last - first < kMost ? last : first + kMost;
     for (int quad = first; quad < end; quad++) {
@@ -43,7 +46,7 @@ static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const C
         x[c] = LoadBytesOfQuad(source + c * kLanes * 4, span - lane - c * kLanes);
         if (kSigned) x[c] ^= 0x80808080u;
       }
-      ahead->FetchNext();
+      next.FetchNext();
       MINICACHE_UNROLL
       for (int half = 0; half < kHalves; half++) {
         Words field[kColumns];
@@ -59,9 +62,9 @@ static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const C
           MINICACHE_UNROLL
           for (int c = 0; c < kColumns; c++) {
             if (kBytes) {
-              AddBytes(&part[r][c], (Words)word, field[c]);
+              AddBytes(&part[r][c * kChains + half % kChains], (Words)word, field[c]);
             } else {
-              AddPairs(&part[r][c], field[c], word);
+              AddPairs(&part[r][c * kChains + half % kChains], field[c], word);
             }
           }
         }
@@ -70,11 +73,12 @@ static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const C
     MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) {
       MINICACHE_UNROLL
-      for (int c = 0; c < kColumns; c++) {
+      for (int c = 0; c < kSums; c++) {
         sums[r][c] = kBytes ? sums[r][c] + FlushBytes(part[r][c]) : part[r][c];
       }
     }
   }
+  *ahead = next;
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
     const int64_t at = 2 * (row + r) + kBytes;
@@ -83,7 +87,8 @@ static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const C
     for (int c = 0; c < kColumns; c++) {
       const int j = lane + (kBits == 8 ? c * kLanes : 0), p = kBits == 8 ? 0 : plane + c;
       float* target = out + r * out_stride + s.first_component + p * span + j;
-      const Ints sum = sums[r][c] + Broadcast(grid.start);
+      Ints sum = sums[r][c * kChains] + Broadcast(grid.start);
+      if (kChains == 2) sum += sums[r][c * kChains + kChains - 1];
       Floats more = (ToFloats((Words)sum) + Set(grid.rest)) * Set(grid.scale);
       if (span - j < kLanes) more = LaneIndex() < span - j ? more : Floats{};
       Store(target, Load(target) + more);

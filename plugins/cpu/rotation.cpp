@@ -16,11 +16,20 @@ Rotation MakeRotation(const Call& call) {
   rotation.pairs = table.shape[0];
   float* cosine = call.Floats(2 * segments * rotation.pairs);
   float* sine = cosine + segments * rotation.pairs;
-  for (int64_t i = 0; i < segments * rotation.pairs; i++) {
-    const auto offset = static_cast<double>(i / rotation.pairs * a.segment_length);
-    const double angle = -offset * static_cast<double>(frequencies[i % rotation.pairs]);
-    cosine[i] = static_cast<float>(std::cos(angle));
-    sine[i] = static_cast<float>(std::sin(angle));
+  // Each segment turns on from the one before by the same angle: products in double precision cost
+  // a tenth of sines, and stay far below what a float shows.
+  for (int64_t i = 0; i < rotation.pairs; i++) {
+    const double angle =
+        -static_cast<double>(a.segment_length) * static_cast<double>(frequencies[i]);
+    const double step_x = std::cos(angle), step_y = std::sin(angle);
+    double x = 1.0, y = 0.0;
+    for (int64_t s = 0; s < segments; s++) {
+      cosine[s * rotation.pairs + i] = static_cast<float>(x);
+      sine[s * rotation.pairs + i] = static_cast<float>(y);
+      const double turned = x * step_x - y * step_y;
+      y = x * step_y + y * step_x;
+      x = turned;
+    }
   }
   rotation.cosine = cosine;
   rotation.sine = sine;

@@ -115,56 +115,5 @@ static inline void RaiseMaximum(const AttendTask& task, int64_t row, float maxim
   softmax.maximum[row] = maximum;
 }
 
-static inline void WeighRow(const AttendTask& task, const BlockView& block,
-                            const TokenFactors* factors, int64_t row, const Softmax& softmax) {
-  const int64_t position = task.past + task.new_begin + row / task.heads;
-  float* s = softmax.scores + row * kBlockTokens;
-  const int32_t* positions = block.run->positions;
-  int begin = block.begin, end = block.end;
-  if (!positions) Narrow(task, block, position, &begin, &end);
-  if (begin >= end) {
-    memset(s, 0, kBlockTokens * sizeof(float));
-    return;
-  }
-  if (factors) ScaleScores(*factors, 0, kBlockTokens, s);
-  if (task.softcap > 0.f) CapScores(task.softcap, 0, kBlockTokens, s);
-  if (task.bias) AddBias(task, block, row, begin, end, s);
-
-  const Floats hidden = Set(-__builtin_inff());
-  Floats best = hidden;
-  for (int t = 0; t < kBlockTokens; t += kLanes) {
-    const Ints lane = LaneIndex() + t;
-    Ints visible = (lane >= begin) & (lane < end);
-    if (factors) {
-      Ints usable;
-      memcpy(&usable, factors->usable + t, sizeof usable);
-      visible &= usable;
-    }
-    if (positions && task.local_window > 0) {
-      for (int i = 0; i < kLanes; i++) {
-        const bool here = t + i < end;
-        if (here && positions[block.first + t + i] <= position - task.local_window) visible[i] = 0;
-      }
-    }
-    const Floats score = visible ? Load(s + t) : hidden;
-    Store(s + t, score);
-    best = Max(best, score);
-  }
-  RaiseMaximum(task, row, Maximum(best), softmax);
-  if (softmax.maximum[row] == -__builtin_inff()) {
-    memset(s, 0, kBlockTokens * sizeof(float));
-    return;
-  }
-  const Floats base = Set(softmax.maximum[row]);
-  Floats total = {};
-  for (int t = 0; t < kBlockTokens; t += kLanes) {
-    Floats weight = Exp(Load(s + t) - base);
-    total += weight;
-    if (factors) weight *= Load(factors->value + t);
-    Store(s + t, weight);
-  }
-  softmax.total[row] += Sum(total);
-}
-
 }  // namespace MINICACHE_ISA
 }  // namespace minicache
