@@ -14,6 +14,8 @@ import numpy as np
 import onnxruntime as ort
 from onnx import NodeProto, ValueInfoProto, helper, numpy_helper
 
+from benchmarks.cpu.huge_pages import HugePages
+
 Array = np.ndarray
 
 
@@ -63,6 +65,7 @@ class LayerChain:
     def __init__(self, query: Array) -> None:
         self.layers = 0
         self._shape, self._dtype = query.shape, query.dtype
+        self._pages = HugePages()
         self._nodes: list[NodeProto] = []
         self._inputs: dict[str, ValueInfoProto] = {}
         self._outputs: list[ValueInfoProto] = []
@@ -75,7 +78,7 @@ class LayerChain:
     def input(self, name: str, array: Array) -> str:
         """Declares an input, once, that every step reads."""
         if name not in self._inputs:
-            self._arrays[name] = array = np.ascontiguousarray(array).reshape(array.shape)
+            self._arrays[name] = array = self._pages.copy(array)
             self._values[name] = ort.OrtValue.ortvalue_from_numpy(array)
             self._inputs[name] = _info(name, array)
             self._bound.append((name, "", self._values[name]))
