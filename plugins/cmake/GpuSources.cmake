@@ -2,6 +2,7 @@
 # Needs no CUDA to build. Compiled once for all libraries.
 add_library(minicache_gpu OBJECT
   cpu/attributes.cpp
+  cpu/check_delta.cpp
   cpu/check_eviction.cpp
   cpu/tensor.cpp
   cpu/tensors.cpp

@@ -47,6 +47,10 @@ int64_t CodeHead(const Attributes& a, const std::vector<int64_t>& permutation, i
 
 std::string CheckNode(const Attributes& a) {
   if (a.evicts) return "evicts is 1: the GPU kernels cannot leave evicted tokens out yet";
+  if (a.has_delta()) {
+    return "delta_bits or delta_rank is not 0: the GPU kernels cannot read deltas yet, the CPU's "
+           "do";
+  }
   if (!a.coded()) return "";
   if (a.key_format.layout != Layout::kRow) {
     return "code_layout is 'tile', the CUDA kernels read 'row': export with --target ort-cuda "

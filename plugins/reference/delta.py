@@ -21,6 +21,7 @@ from minicache.plugins.reference.state import (
     code_rows,
 )
 
+SHORTEST = 2.0**-16  # a shorter delta is rounding
 SMALLEST_COSINE = 2.0**-6  # the magnitudes of layers that oppose each other stay above fp16's least
 
 
@@ -32,12 +33,15 @@ def split_pair(vectors: Array) -> tuple[Array, Array]:
 
     Returns:
         cosine ``[...]``, at least ``SMALLEST_COSINE``; where a vector is zero, 1.
-        delta ``[..., D]``: (u_0 - u_1) / 2 of the unit vectors; where one is zero, zero.
+        delta ``[..., D]``: (u_0 - u_1) / 2 of the unit vectors; zero where one is zero, and where
+        it is shorter than ``SHORTEST``.
     """
     lengths, units = to_magnitude_direction(vectors)
     both = (lengths[0] > 0) & (lengths[1] > 0)
     half = np.linalg.norm(units[0] + units[1], axis=-1) / 2
-    delta = np.where(both[..., None], (units[0] - units[1]) / 2, 0.0)
+    delta = (units[0] - units[1]) / 2
+    kept = both & (np.linalg.norm(delta, axis=-1) >= SHORTEST)
+    delta = np.where(kept[..., None], delta, 0.0)
     return np.where(both, np.maximum(half, SMALLEST_COSINE), 1.0), delta
 
 
