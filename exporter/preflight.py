@@ -46,6 +46,21 @@ def check_eviction(policy: str, target: Target) -> None:
         )
 
 
+def check_delta_target(options: ExportOptions, target: Target) -> None:
+    """Whether a target can read the deltas that are asked for.
+
+    Raises:
+        PlanError: its kernels cannot.
+    """
+    bits, rank = options.delta_bits, options.delta_rank
+    if (bits or rank) and not target.deltas:
+        given = f"--delta-bits {bits}" if bits else f"--delta-rank {rank}"
+        raise PlanError(
+            f"{given}: the kernels of --target {target.name} cannot read deltas yet; use --target "
+            "ort-cpu, or leave it out"
+        )
+
+
 def choose_capacity(options: ExportOptions, facts: ModelFacts) -> int:
     """The largest capacity C of the export.
 
