@@ -48,8 +48,10 @@ int64_t CodeHead(const Attributes& a, const std::vector<int64_t>& permutation, i
 std::string CheckNode(const Attributes& a) {
   if (a.evicts) return "evicts is 1: the GPU kernels cannot leave evicted tokens out yet";
   if (a.has_delta()) {
-    return "delta_bits or delta_rank is not 0: the GPU kernels cannot read deltas yet, the CPU's "
-           "do";
+    return "delta_bits is " +
+           std::to_string(a.delta_rank > 0 ? 0 : a.delta_format.segments[0].bits) +
+           " and delta_rank " + std::to_string(a.delta_rank) +
+           ": the GPU kernels cannot read deltas yet";
   }
   if (!a.coded()) return "";
   if (a.key_format.layout != Layout::kRow) {
