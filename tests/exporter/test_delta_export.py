@@ -109,6 +109,18 @@ def test_going_back_is_exact(first: Workplace) -> None:
         np.testing.assert_array_equal(session.forward(ids[:, 90:]), other.forward(ids[:, 90:]))
 
 
+def test_a_saved_row_holds_its_deltas(first: Workplace) -> None:
+    """A row that another session takes up goes on there as here, to the bit."""
+    folder = first.export("saved", **settings(first, delta_rank=2, retention="none")).folder
+    ids = np.arange(120, dtype=np.int64)[None] * 3 % 250
+    with Session(folder) as session, Session(folder) as other:
+        session.forward(ids[:, :100])
+        session.save(first.root / "row.npz")
+        other.forward(ids[:, 50:70])
+        other.load(first.root / "row.npz")
+        np.testing.assert_array_equal(session.forward(ids[:, 100:]), other.forward(ids[:, 100:]))
+
+
 def test_evicted_tokens_take_their_deltas_with_them(first: Workplace, ort_library: Path) -> None:
     """A row longer than its cache: every call of it is the reference's."""
     options = settings(first, delta_bits=2, retention="none", sinks=2)
