@@ -52,12 +52,10 @@ def check_delta_target(options: ExportOptions, target: Target) -> None:
     Raises:
         PlanError: its kernels cannot.
     """
-    bits, rank = options.delta_bits, options.delta_rank
-    if (bits or rank) and not target.deltas:
-        given = f"--delta-bits {bits}" if bits else f"--delta-rank {rank}"
+    if options.delta_rank and not target.delta_bases:
         raise PlanError(
-            f"{given}: the kernels of --target {target.name} cannot read deltas yet; use --target "
-            "ort-cpu, or leave it out"
+            f"--delta-rank {options.delta_rank}: the kernels of --target {target.name} read deltas "
+            "of bits only; use --delta-bits, or --target ort-cpu"
         )
 
 

@@ -14,6 +14,7 @@ add_library(minicache_gpu OBJECT
   gpu/kernel_pack.cpp
   gpu/launcher.cpp
   gpu/module_cache.cpp
+  gpu/new_layers.cpp
   gpu/plan.cpp
   gpu/plan_text.cpp
   gpu/retain_plan.cpp

@@ -15,8 +15,9 @@ from minicache.exporter.estimation.compare import Question, compare
 from minicache.exporter.estimation.find_geometry import find_geometry
 from minicache.exporter.estimation.geometry import Geometry
 from minicache.exporter.plan import Group
-from minicache.exporter.schemas import DOMAIN
+from minicache.exporter.schemas import DOMAIN, OP_TYPE, attributes_with_defaults
 from minicache.exporter.targets import TARGETS
+from minicache.plugins.triton.node_variants import node_variants
 from minicache.runtime import Session
 from minicache.runtime.errors import PlanError
 from tests.exporter.judged_export import watch
@@ -158,14 +159,35 @@ def test_an_estimate_counts_what_an_export_holds(first: Workplace) -> None:
     assert more == 256 * pairs * layer.num_kv_heads * kinds * (layer.head_dim // 2 + 2)
 
 
-@pytest.mark.parametrize("target", [name for name in TARGETS if name != "ort-cpu"])
-@pytest.mark.parametrize("given", [{"delta_bits": 4}, {"delta_rank": 1}], ids=str)
-def test_other_targets_refuse(first: Workplace, target: str, given: dict[str, int]) -> None:
+GPU_TARGETS = [name for name in TARGETS if name != "ort-cpu"]
+
+
+@pytest.mark.parametrize("target", GPU_TARGETS)
+def test_other_targets_refuse_bases(first: Workplace, target: str) -> None:
     """One sentence, before any work."""
-    option = next(iter(given)).replace("_", "-")
-    with pytest.raises(PlanError, match=f"--{option} .*--target {target} cannot read deltas yet"):
-        first.export("none", mode="paper", target=target, **given)
+    words = f"--delta-rank 1: the kernels of --target {target} read deltas of bits only"
+    with pytest.raises(PlanError, match=words):
+        first.export("none", mode="paper", target=target, delta_rank=1)
     assert not (first.root / "none").exists()
+
+
+@pytest.mark.parametrize("target", GPU_TARGETS)
+@pytest.mark.parametrize("bits", [4, 2])
+def test_other_targets_take_bits(target: str, bits: int, tmp_path: Path) -> None:
+    """The nodes of pairs need the kernels that read and write deltas."""
+    place = Workplace.make(tmp_path, MODELS[1])
+    options = settings(place, delta_bits=bits, retention="none")
+    folder = place.export("out", **options, target=target, no_kernels=True).folder
+    graph = onnx.load(folder / "model.onnx", load_external_data=False).graph
+    kernels = set()
+    for node in graph.node:
+        if node.op_type == OP_TYPE:
+            given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+            given = {n: v.decode() if isinstance(v, bytes) else v for n, v in given.items()}
+            attributes = attributes_with_defaults(given)
+            assert attributes["code_layout"] == "row" or attributes["mode"] == "exact"
+            kernels |= {variant.kernel for variant in node_variants(attributes)}
+    assert {"attend_pair", "encode_pair"} <= kernels
 
 
 @pytest.mark.parametrize(

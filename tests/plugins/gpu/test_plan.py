@@ -85,8 +85,7 @@ SLERP = {"mode": "slerp", "window": 4, "ring_slots": 8}
     ("attributes", "options", "words"),
     [
         (make_attributes(**SLERP, code_layout="tile"), {}, "code_layout is 'tile'"),
-        (make_attributes(**SLERP, slerp_t=0.5, delta_bits=4), {}, "delta_bits is 4 .* cannot read"),
-        (make_attributes(**SLERP, slerp_t=0.5, delta_rank=2), {}, "delta_rank 2: the GPU kernels"),
+        (make_attributes(**SLERP, slerp_t=0.5, delta_rank=2), {}, "delta_rank is 2: the GPU"),
         (subspace_attributes(segment_length=40), {}, "segment_length is 40"),
         (make_attributes(), {"types": {"T": "float32"}}, "the model is of type float"),
         (make_attributes(**SLERP), {"types": {"exact": "float32"}}, "past_exact_key' has type"),
