@@ -13,6 +13,8 @@ PAPER_OPTIONS = (
     "retention_scope",
     "code_bits",
     "align",
+    "delta_bits",
+    "delta_rank",
 )
 # Options that only the subspace mode reads.
 SUBSPACE_OPTIONS = (
@@ -36,7 +38,8 @@ PLANNED_OPTIONS = (
     "sinks",
     "rewind_slack",
 )
-# Options of what is calibrated: the subspace mode, and the paper's merge with ``align``.
+# Options of what is calibrated: the subspace mode, and the paper's merge with ``align`` or
+# ``delta_rank``.
 CALIBRATION_OPTIONS = ("calibration", "calibration_tokens")
 # Options of both modes that store codes.
 CODED_OPTIONS = ("window", "sinks")

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from minicache.exporter.delta_options import check_deltas, merge_parameter
 from minicache.exporter.mode_options import (
     CALIBRATION_OPTIONS,
     CODED_OPTIONS,
@@ -42,18 +43,20 @@ class ExportOptions:
         code_heads: subspace: ``apart``, ``joint`` or ``any``: whether kv heads share codes.
         plan: subspace: a plan to take instead of searching one.
         plan_minutes: subspace: time after which no further plan is measured.
-        calibration: subspace, align: text to fit to; None takes the text that ships.
+        calibration: subspace, align, delta_rank: text to fit to; None takes the text that ships.
         calibration_tokens: subspace, align: tokens of it to read at most.
         cache: folder that keeps calibrations and measurements; None: the user's cache folder.
         start_layer: paper: first merged layer S; None means half depth.
         group_size: paper: layers per group G.
-        slerp_t: paper: SLERP parameter t.
+        slerp_t: paper: SLERP parameter t; None means 0.6, and 0.5 with deltas.
         magnitude: paper: ``own``, ``upper`` or ``blended``.
         retention: paper: ``none``, ``threshold:COS``, ``minmax:GAMMA`` or ``budget:FRACTION``.
         retention_capacity: side buffer as a fraction of C; None means 0.05.
         retention_scope: ``mean`` or ``any-head``.
         code_bits: paper: 16, 8 or 4 bits per element of the shared direction.
         align: paper: turn the layers of a group to each other first, by a calibration.
+        delta_bits: paper: 4 or 2 bits per element of what the direction of a pair lacks; 0: none.
+        delta_rank: paper: instead of bits, fp16 coefficients in a calibrated basis; 0: none.
         evict: which tokens go: ``streaming:SINKS+WINDOW``, ``snapkv:BUDGET`` or ``h2o:BUDGET``;
             None keeps all of them.
         window: recent tokens that stay exact.
@@ -82,13 +85,15 @@ class ExportOptions:
     cache: Path | None = None
     start_layer: int | None = None
     group_size: int = 2
-    slerp_t: float = 0.6
+    slerp_t: float | None = None
     magnitude: str = "own"
     retention: str = "minmax:0.05"
     retention_capacity: float | None = None
     retention_scope: str = "mean"
     code_bits: int = 16
     align: bool = False
+    delta_bits: int = 0
+    delta_rank: int = 0
     evict: str | None = None
     window: int = DEFAULT_WINDOW
     sinks: int = DEFAULT_SINKS
@@ -103,7 +108,7 @@ class ExportOptions:
     @property
     def calibrates(self) -> bool:
         """Whether the export fits anything to a text."""
-        return self.mode == "subspace" or self.align
+        return self.mode == "subspace" or self.align or self.delta_rank > 0
 
     def check(self) -> Retention:
         """Checks what does not depend on the model; returns ``retention``, parsed.
@@ -131,12 +136,13 @@ class ExportOptions:
                 f"--max-sequence-length is {self.max_sequence_length}; give at least 1, or leave "
                 "it out for the model's own limit"
             )
-        if not 0.0 <= self.slerp_t <= 1.0:
+        if self.slerp_t is not None and not 0.0 <= self.slerp_t <= 1.0:
             raise PlanError(f"--slerp-t {self.slerp_t:g} is not within 0..1")
         if self.magnitude not in MAGNITUDES:
             raise PlanError(f"--magnitude {self.magnitude!r} is not one of {', '.join(MAGNITUDES)}")
         if self.code_bits not in SLERP_BITS:
             raise PlanError(f"--code-bits {self.code_bits} is not one of 16, 8, 4")
+        check_deltas(self.delta_bits, self.delta_rank, self.slerp_t, self.group_size)
         if self.verify_documents < 0:
             raise PlanError(f"--verify-documents is {self.verify_documents}; give 0 (none) or more")
         if self.verify_context < 2:
@@ -148,7 +154,9 @@ class ExportOptions:
         owners |= dict.fromkeys(SUBSPACE_OPTIONS, "subspace")
         owners |= dict.fromkeys(CODED_OPTIONS, "subspace or paper")
         if not self.calibrates:
-            owner = "subspace" if self.mode == "exact" else "subspace, --align"
+            owner = "subspace"
+            if self.mode != "exact":
+                owner += ", --align or --delta-rank"
             owners |= dict.fromkeys(CALIBRATION_OPTIONS, owner)
         for name, owner in owners.items():
             value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
@@ -207,10 +215,12 @@ class ExportOptions:
             layers=(0, 1),
             mode="slerp",
             code_bits=self.code_bits,
-            slerp_t=self.slerp_t,
+            slerp_t=merge_parameter(self.slerp_t, self.delta_bits + self.delta_rank > 0),
             magnitude=self.magnitude,
             retention=retention,
             align=self.align,
+            delta_bits=self.delta_bits,
+            delta_rank=self.delta_rank,
         )
         return paper_plan(
             layers,

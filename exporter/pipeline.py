@@ -5,8 +5,8 @@
    in-place buffer, RoPE explicit, dead mask code gone.
 3. ``parity``: the exact graph must give the original's logits. It comes before the plan, so that a
    difference found later is the codec's and not the rewrite's.
-4. ``plan_subspace`` or ``paper_plan`` (and ``plan_aligned``), ``passes.apply_plan``: which layers
-   share a code, and how.
+4. ``plan_subspace`` or ``paper_plan`` (and ``plan_aligned``, ``plan_delta``),
+   ``passes.apply_plan``: which layers share a code, and how.
 5. ``verify``: what the plan costs on held-out text, against the original and against rivals.
 6. ``engine.prepare``: for TensorRT the graph is lowered now; before, it ran in ONNX Runtime.
 7. ``package``: all of it happened in a staging folder, which now takes the output's name.
@@ -24,6 +24,7 @@ from typing import Any
 
 from minicache.exporter import io, package
 from minicache.exporter.calibration.group_tables import GroupTables
+from minicache.exporter.delta_options import check_head_size
 from minicache.exporter.engine.prepare import prepare_engine
 from minicache.exporter.kernels import check_can_compile, write_kernels
 from minicache.exporter.normalise import NormalisedModel, normalise
@@ -34,10 +35,16 @@ from minicache.exporter.parity_report import ParityReport
 from minicache.exporter.passes.apply_plan import ApplyPlanPass
 from minicache.exporter.plan import Plan
 from minicache.exporter.plan_aligned import align_plan
+from minicache.exporter.plan_delta import fit_deltas
 from minicache.exporter.plan_file import FILE_NAME as PLAN_NAME
 from minicache.exporter.plan_file import read_plan, write_plan
 from minicache.exporter.plan_subspace import plan_subspace
-from minicache.exporter.preflight import check_eviction, check_target, choose_capacity
+from minicache.exporter.preflight import (
+    check_delta_target,
+    check_eviction,
+    check_target,
+    choose_capacity,
+)
 from minicache.exporter.reporting import report
 from minicache.exporter.schemas import VERSION
 from minicache.exporter.targets import Target, find_target
@@ -88,6 +95,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     target = find_target(options.target)
     options.check()
     check_eviction(options.evict or "", target)
+    check_delta_target(options, target)
     compiles = target.kernel_pack and not options.no_kernels
     if compiles:
         check_can_compile()
@@ -102,6 +110,8 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         normalised = normalise(source, facts)
         step.advance()
     check_target(normalised, target)
+    for layer in normalised.layers:
+        check_head_size(options.delta_bits, options.delta_rank, layer.head_dim)
     capacity = choose_capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
     if options.plan is not None:
@@ -117,7 +127,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
         package.copy_side_files(model.parent, folder)
         with progress("proving parity", total=None, quiet=options.quiet):
             parity = check_parity(model, folder, normalised.dtype)
-        choice = aligned = verification = None
+        choice = aligned = deltas = verification = None
         if texts is not None:
             tables: Mapping[int, GroupTables] = {}
             if options.mode == "subspace":
@@ -127,6 +137,9 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
             elif options.align:
                 aligned = align_plan(folder, options, texts.split, plan)
                 tables = aligned.alignments
+            if options.delta_rank:
+                deltas = fit_deltas(folder, options, texts.split, plan, tables)
+                tables = deltas.tables
             # The exact form is needed up to here; now the plan's takes its place.
             rivals = measure_rivals(folder, texts, quiet=options.quiet)
             manifest = _rewrite(plan, target, manifest, folder, tables)
@@ -160,6 +173,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
             verification=verification,
             choice=choice,
             aligned=aligned,
+            deltas=deltas,
             seconds=time.monotonic() - started,
         )
         report.write_report(content, folder)

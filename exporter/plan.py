@@ -31,6 +31,8 @@ class Group:
         magnitude: slerp: which magnitudes restore a layer.
         retention: slerp: which tokens keep their full vectors.
         align: slerp: turn the layers to each other first, by a calibration.
+        delta_bits: slerp, of pairs: bits per component of what the direction lacks; 0: none.
+        delta_rank: slerp, of pairs: coefficients of it in a calibrated basis; 0: none.
         code_heads: subspace: Hc, a divisor of Hk.
         key_bits_per_element: subspace: most bits per key element, padding and magnitude included.
         value_bits_per_element: subspace: likewise for values.
@@ -43,6 +45,8 @@ class Group:
     magnitude: str = "own"
     retention: Retention = field(default_factory=Retention)
     align: bool = False
+    delta_bits: int = 0
+    delta_rank: int = 0
     code_heads: int = 0
     key_bits_per_element: float = 0.0
     value_bits_per_element: float = 0.0
@@ -54,6 +58,9 @@ class Group:
             raise PlanError(f"slerp merges at least two layers, not {list(self.layers)}")
         if self.align and self.mode != "slerp":
             raise PlanError(f"layers {list(self.layers)}: only slerp aligns, not {self.mode}")
+        deltas = bool(self.delta_bits or self.delta_rank)
+        if deltas and (self.mode != "slerp" or len(self.layers) != 2 or self.slerp_t != 0.5):
+            raise PlanError(f"layers {list(self.layers)}: only pairs merged at t = 0.5 have deltas")
         if self.mode == "subspace" and self.code_heads < 1:
             raise PlanError(f"the group of layers {list(self.layers)} has no code_heads")
 
@@ -175,6 +182,8 @@ def node_attributes(plan: Plan, group: Group, code_layout: str, head_dim: int) -
         "value_bits": (group.code_bits, head_dim),
         "slerp_t": group.slerp_t,
         "magnitude": group.magnitude,
+        "delta_bits": group.delta_bits,
+        "delta_rank": group.delta_rank,
         "retention": retention.policy,
         "retention_scope": retention.scope,
     }

@@ -46,6 +46,19 @@ def check_eviction(policy: str, target: Target) -> None:
         )
 
 
+def check_delta_target(options: ExportOptions, target: Target) -> None:
+    """Whether a target can read the deltas that are asked for.
+
+    Raises:
+        PlanError: its kernels cannot.
+    """
+    if options.delta_rank and not target.delta_bases:
+        raise PlanError(
+            f"--delta-rank {options.delta_rank}: the kernels of --target {target.name} read deltas "
+            "of bits only; use --delta-bits, or --target ort-cpu"
+        )
+
+
 def choose_capacity(options: ExportOptions, facts: ModelFacts) -> int:
     """The largest capacity C of the export.
 

@@ -17,6 +17,17 @@ def code_bytes(bits: tuple[int, ...]) -> int:
     return total
 
 
+def delta_code(attributes: Mapping[str, Any]) -> tuple[int, ...]:
+    """``bits, count`` of the deltas of a pair, keys' and values' alike; empty where there are none.
+
+    Coefficients in a basis are fp16.
+    """
+    if attributes["delta_rank"]:
+        return 16, int(attributes["delta_rank"])
+    bits = int(attributes["delta_bits"])
+    return (bits, int(attributes["head_size"])) if bits else ()
+
+
 def magnitude_count(attributes: Mapping[str, Any]) -> int:
     """Magnitudes per token and code head: one per layer for ``slerp`` with own ones, else one."""
     own = attributes["mode"] == "slerp" and attributes["magnitude"] == "own"
@@ -53,6 +64,10 @@ def state_shape(
         return batch, code_heads, capacity, code_bytes(attributes[name.replace("code", "bits")])
     if name in ("key_magnitude", "value_magnitude"):
         return batch, code_heads, capacity, magnitude_count(attributes)
+    if name in ("key_delta", "value_delta"):
+        return batch, code_heads, capacity, code_bytes(delta_code(attributes))
+    if name in ("key_delta_ratio", "value_delta_ratio"):
+        return batch, code_heads, capacity, 1
     if name in ("exact_key", "exact_value"):
         slots = attributes["sinks"] + attributes["ring_slots"]
         if attributes["mode"] == "exact":

@@ -23,6 +23,7 @@ class Target:
         lowered: whether the graph is written for TensorRT's parser, for an engine to be built.
         half_tables: whether tables of halves are stored as fp16 in models of any type.
         evicts: whether the kernels take tokens that were evicted into account.
+        delta_bases: whether the kernels read deltas of pairs by coefficients in a basis.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Target:
     lowered: bool = False
     half_tables: bool = False
     evicts: bool = False
+    delta_bases: bool = False
 
 
 _GPU_MULTIPLES = {8: 16, 4: 32, 2: 64}  # 16 bytes: what a thread loads at once
@@ -49,6 +51,7 @@ TARGETS: dict[str, Target] = {
             "tile",
             half_tables=True,
             evicts=True,
+            delta_bases=True,
         ),
         Target(
             "ort-cuda",

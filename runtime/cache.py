@@ -17,7 +17,11 @@ from minicache.runtime.manifest import BATCH, CAPACITY, Manifest, StateTensor
 
 # NumPy has no bfloat16 of its own; the buffers hold its bits.
 STORAGE = {"bfloat16": "uint16"}
-CODED = ("key_code", "value_code", "key_magnitude", "value_magnitude")
+CODED = tuple(
+    f"{kind}_{part}"
+    for kind in ("key", "value")
+    for part in ("code", "magnitude", "delta", "delta_ratio")
+)
 _EXACT = ("exact_key", "exact_value")
 _EMPTY = {"retained_position": -1, "evicted": 0}  # what remembers tokens by position
 

@@ -73,6 +73,7 @@ def subspace(group: int, code_heads: int = 0, share: int = 1, size: int = 128) -
 
 EXACT16 = "exact fp16"
 SLERP8 = "slerp 8 bit"
+DELTAS = "slerp 4 bit, deltas 4 bit"
 JOINT = "subspace G=1 joint"
 
 
@@ -83,6 +84,7 @@ def formats(kv_heads: int = 8, size: int = 128) -> dict[str, Format]:
         Format(EXACT16, {}, "float16"),
         Format(SLERP8, slerp(8, size=size)),
         Format("slerp 4 bit", slerp(4, size=size)),
+        Format(DELTAS, slerp(4, size=size, slerp_t=0.5, delta_bits=4)),
         Format(JOINT, subspace(1, 1, kv_heads, size)),
         *(Format(f"subspace G={group}", subspace(group, size=size)) for group in (1, 2, 3, 4)),
         *(Format(f"slerp 8 bit G={group}", slerp(8, group, size=size)) for group in (3, 4)),

@@ -40,7 +40,7 @@ def full_state(form: Format, shape: StepShape, seed: int) -> dict[str, Array]:
     # Zeros that are never touched cost nothing.
     state = new_state(attributes, shape.batch, shape.capacity, retained, exact)
     for name, array in state.items():
-        if name.endswith("magnitude"):
+        if name.endswith(("magnitude", "ratio")):
             state[name] = np.abs(random_half(rng, array.shape)) + np.float16(0.01)
         elif not name.startswith(("retained_position", "retained_simil", "similarity")):
             state[name] = random_like(rng, array.shape, array.dtype)

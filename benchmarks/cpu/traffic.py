@@ -17,7 +17,7 @@ class Traffic:
     """Bytes of one layer, averaged over the layers of a group.
 
     Attributes:
-        cache: codes, magnitudes and exact vectors that attention reads.
+        cache: codes, magnitudes, deltas and exact vectors that attention reads.
         tables: decoders, and the encoders' share of a layer.
     """
 
@@ -46,6 +46,8 @@ def our_traffic(form: Format, shape: StepShape) -> Traffic:
         codes = sum(end - begin for begin, end in coded_spans(a, shape))
         vectors -= codes
     per_code = sum(schemas.code_bytes(a[f"{kind}_bits"]) for kind in ("key", "value")) + 4
+    if delta := schemas.delta_code(a):
+        per_code += 2 * (schemas.code_bytes(delta) + 2)  # and a ratio, of keys and of values
     cache = 2 * vectors * shape.kv_heads * shape.head_size * element
     if form.coded:
         cache += codes * a["code_heads"] * per_code

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from minicache.exporter.delta_options import EXPORTED_BITS
 from minicache.exporter.options import MODES, SLERP_BITS, ExportOptions
 from minicache.exporter.planner.goal import CODE_HEADS
 from minicache.exporter.schemas import MAGNITUDES, RETENTION_SCOPES
@@ -107,7 +108,9 @@ def _add_subspace_options(parser: argparse.ArgumentParser, default: ExportOption
 
 
 def _add_calibration_options(parser: argparse.ArgumentParser, default: ExportOptions) -> None:
-    calibrated = parser.add_argument_group("--mode subspace, and --mode paper --align")
+    calibrated = parser.add_argument_group(
+        "--mode subspace, and --mode paper with --align or --delta-rank"
+    )
     calibrated.add_argument(
         "--calibration", type=Path, metavar="FILE", help="UTF-8 text to fit to; None: built in"
     )
@@ -149,7 +152,7 @@ def _add_paper_options(parser: argparse.ArgumentParser, default: ExportOptions) 
         type=float,
         metavar="T",
         default=default.slerp_t,
-        help="weight of the upper layer",
+        help="weight of the upper layer; None means 0.6, and 0.5 with deltas",
     )
     paper.add_argument(
         "--magnitude", choices=MAGNITUDES, default=default.magnitude, help="what restores a layer"
@@ -183,6 +186,20 @@ def _add_paper_options(parser: argparse.ArgumentParser, default: ExportOptions) 
         "--align",
         action="store_true",
         help="turn the layers of a group to each other first, by a calibration",
+    )
+    paper.add_argument(
+        "--delta-bits",
+        type=int,
+        choices=(0, *EXPORTED_BITS),
+        default=default.delta_bits,
+        help="bits per element of what the direction of a pair lacks; 0: not kept",
+    )
+    paper.add_argument(
+        "--delta-rank",
+        type=int,
+        metavar="R",
+        default=default.delta_rank,
+        help="instead of bits: fp16 coefficients of it in a calibrated basis; 0: not kept",
     )
 
 

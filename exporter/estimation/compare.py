@@ -100,6 +100,10 @@ def _wanted(question: Question) -> list[tuple[str, ExportOptions]]:
             (f"paper, {bits} bit", ExportOptions(mode="paper", code_bits=bits))
             for bits in PAPER_BITS
         ),
+        (
+            "paper, 4 bit, deltas 4 bit",
+            ExportOptions(mode="paper", code_bits=4, delta_bits=4),
+        ),
         *(
             (f"subspace, {ratio:g} x", ExportOptions(ratio=ratio, max_group_size=size))
             for ratio in question.ratios

@@ -40,7 +40,7 @@ class ApplyPlanPass(ir.passes.InPlacePass):
     Args:
         plan: covers every layer of the model.
         code_layout: the target's.
-        tables: of ``subspace`` and aligned groups, by their first layer.
+        tables: of groups that a calibration made tables for, by their first layer.
         half_tables: whether tables of halves become fp16 in models of any type.
 
     Attributes:
@@ -109,7 +109,7 @@ class ApplyPlanPass(ir.passes.InPlacePass):
 
     def _rewrite(self, model: ir.Model, index: int, group: Group, nodes: list[ir.Node]) -> None:
         head_dim = int(nodes[0].attributes["head_size"].as_int())
-        calibrated = group.mode == "subspace" or group.align
+        calibrated = group.mode == "subspace" or group.align or group.delta_rank > 0
         tables = self.tables[group.layers[0]] if calibrated else None
         changes = node_attributes(self.plan, group, self.code_layout, head_dim)
         if tables is not None:

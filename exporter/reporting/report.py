@@ -13,6 +13,7 @@ from minicache.exporter.mode_options import CALIBRATION_OPTIONS, PAPER_OPTIONS, 
 from minicache.exporter.options import ExportOptions
 from minicache.exporter.parity_report import ParityReport
 from minicache.exporter.plan_aligned import AlignedChoice
+from minicache.exporter.plan_delta import DeltaChoice
 from minicache.exporter.plan_subspace import SubspaceChoice
 from minicache.exporter.reporting.html_report import FILE_NAME as HTML_NAME
 from minicache.exporter.reporting.html_report import write_html
@@ -51,6 +52,7 @@ def build_report(
     seconds: float,
     output: Path | None = None,
     aligned: AlignedChoice | None = None,
+    deltas: DeltaChoice | None = None,
 ) -> dict[str, Any]:
     """Gathers the content of ``report.json``: JSON-ready, None for what is no finite number.
 
@@ -65,6 +67,7 @@ def build_report(
         seconds: wall time of the export.
         output: the folder that is made; None: ``out``.
         aligned: what turns the layers of the paper's merge to each other.
+        deltas: the bases of what its directions lack.
     """
     output = output or Path("out")
     contexts = [c for c in (1024, 8192) if c < manifest.max_sequence_length]
@@ -72,7 +75,8 @@ def build_report(
     used = set({"paper": PAPER_OPTIONS, "subspace": SUBSPACE_OPTIONS}.get(options.mode, ()))
     used |= set(CALIBRATION_OPTIONS) if options.calibrates else set()
     ignored = {"cache", *PAPER_OPTIONS, *SUBSPACE_OPTIONS, *CALIBRATION_OPTIONS} - used
-    calibrated = choice or aligned
+    calibrated = choice or aligned or deltas
+    more = deltas.notes[:1] if aligned and deltas else []
     evaluation = verification.evaluation if verification else None
     settings = {
         name: value
@@ -97,11 +101,12 @@ def build_report(
         "frontier": [point.to_dict() for point in choice.frontier] if choice else [],
         "groups": choice.groups() if choice else [],
         "alignment": aligned.cosines if aligned else [],
+        "deltas": deltas.kept if deltas else [],
         "similarity": calibrated.similarity if calibrated else [],
         "calibration_tokens": calibrated.calibration_tokens if calibrated else 0,
         "cache_bytes": [_size(size) for size in sizes],
         "verdict": verdict(evaluation, mode=options.mode, lossy=bool(merged)),
-        "notes": [*notes, *_ring_note(manifest), *(calibrated.notes if calibrated else [])],
+        "notes": [*notes, *_ring_note(manifest), *(calibrated.notes if calibrated else []), *more],
         "command": command_line(options, model, output),
         "seconds": round(seconds, 1),
     }

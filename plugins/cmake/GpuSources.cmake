@@ -2,6 +2,7 @@
 # Needs no CUDA to build. Compiled once for all libraries.
 add_library(minicache_gpu OBJECT
   cpu/attributes.cpp
+  cpu/check_delta.cpp
   cpu/check_eviction.cpp
   cpu/tensor.cpp
   cpu/tensors.cpp
@@ -13,6 +14,7 @@ add_library(minicache_gpu OBJECT
   gpu/kernel_pack.cpp
   gpu/launcher.cpp
   gpu/module_cache.cpp
+  gpu/new_layers.cpp
   gpu/plan.cpp
   gpu/plan_text.cpp
   gpu/retain_plan.cpp

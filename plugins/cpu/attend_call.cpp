@@ -195,7 +195,7 @@ void Attention::Finish(const Group& group, const float* memory, float* scratch) 
   // Without a code to read its sums are zeros.
   if (a_.has_decoder && call_.spans[group.row].coded_end > a_.sinks) {
     const Tensor& decoder = call_.tensor(TensorId::kValueDecoder);
-    task.value_decoder = DecoderOf(decoder, group.head);
+    task.value_decoder = TableOf(decoder, group.head);
     task.value_decoder_dtype = RealType(decoder.type);
     task.components = a_.value_format.components;
   }

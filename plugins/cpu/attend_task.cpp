@@ -2,11 +2,6 @@
 
 namespace minicache {
 
-const char* DecoderOf(const Tensor& decoders, int64_t head) {
-  const int64_t elements = decoders.shape[1] * decoders.shape[2];
-  return decoders.data + head * elements * ElementSize(RealType(decoders.type));
-}
-
 AttendTask MakeAttendTask(const Call& call, int64_t row, int64_t head, int64_t begin,
                           int64_t count) {
   const Attributes& a = call.attributes;
@@ -39,11 +34,16 @@ AttendTask MakeAttendTask(const Call& call, int64_t row, int64_t head, int64_t b
     task.key_maths = ChooseMaths(call.maths, call.kernels, a.key_format);
     task.value_maths = ChooseMaths(call.maths, call.kernels, a.value_format);
   }
+  if (a.has_delta()) {
+    task.delta_format = &a.delta_format;
+    task.delta_maths = ChooseMaths(call.maths, call.kernels, a.delta_format);
+    task.delta_sign = a.slot == 0 ? 1.f : -1.f;
+  }
   task.rotation = &call.rotation;
   task.map = &call.maps[static_cast<size_t>(row)];
   if (a.has_decoder) {
     const Tensor& decoder = call.tensor(TensorId::kKeyDecoder);
-    task.key_decoder = DecoderOf(decoder, head);
+    task.key_decoder = TableOf(decoder, head);
     task.key_decoder_dtype = RealType(decoder.type);
     task.first_segment = call.rotation.SegmentOf(a.sinks);
   }

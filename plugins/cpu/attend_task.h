@@ -9,7 +9,4 @@ namespace minicache {
 AttendTask MakeAttendTask(const Call& call, int64_t row, int64_t head, int64_t begin,
                           int64_t count);
 
-// The decoder of a kv head, of [Hk, R, D].
-const char* DecoderOf(const Tensor& decoders, int64_t head);
-
 }  // namespace minicache

@@ -9,9 +9,6 @@ namespace {
 
 std::string Text(int64_t value) { return std::to_string(value); }
 
-// Bytes of a segment with its padding (SEGMENT_ALIGNMENT of exporter/schemas.py).
-int32_t Padded(int32_t bytes) { return (bytes + 3) / 4 * 4; }
-
 template <class T>
 std::string Choose(const char* name, const std::string& given,
                    const std::vector<std::pair<const char*, T>>& choices, T* chosen) {
@@ -42,7 +39,7 @@ std::string CheckBits(const char* name, const std::vector<int64_t>& bits, int64_
   format->segments[0] = {width, count, 0, 0};
   format->segment_count = 1;
   format->components = count;
-  format->bytes = Padded(width * count / 8);
+  format->bytes = PaddedBytes(width * count / 8);
   format->layout = layout;
   return "";
 }
@@ -64,7 +61,7 @@ std::string CheckSubspaceBits(const char* name, const std::vector<int64_t>& bits
     segment = {static_cast<int32_t>(width), static_cast<int32_t>(count), format->components,
                format->bytes};
     format->components += segment.count;
-    format->bytes += Padded(segment.bits * segment.count / 8);
+    format->bytes += PaddedBytes(segment.bits * segment.count / 8);
   }
   if (fits) return "";
   std::string given;
@@ -152,8 +149,9 @@ Widths Attributes::widths() const {
     return (format.components + format.room + 15) / 16 * 16;
   };
   const int64_t vector = padded_size();
-  if (!has_decoder) return {vector, vector, vector, vector};
-  return {vector, padded(key_format), padded(value_format), vector + padded(value_format)};
+  const int64_t delta = has_delta() ? padded(delta_format) : 0;
+  if (!has_decoder) return {vector, vector, vector, vector, delta};
+  return {vector, padded(key_format), padded(value_format), vector + padded(value_format), delta};
 }
 
 std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
@@ -187,6 +185,7 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* a) {
     error = Choose<bool>("retention_scope", raw.retention_scope,
                          {{"mean", false}, {"any-head", true}}, &a->any_head);
   }
+  if (error.empty()) error = CheckDelta(raw, layout, a);
   if (!error.empty()) return error;
   if (a->mode == Mode::kExact && raw.group_size != 1) {
     return "mode 'exact' has group_size 1, not " + Text(raw.group_size);

@@ -61,6 +61,12 @@ inline Dtype RealType(ElementType type) {
 
 inline int64_t ElementSize(Dtype dtype) { return dtype == Dtype::kFloat32 ? 4 : 2; }
 
+// One head's part of a table [heads, rows, columns].
+inline const char* TableOf(const Tensor& table, int64_t head) {
+  const int64_t elements = table.shape[1] * table.shape[2];
+  return table.data + head * elements * ElementSize(RealType(table.type));
+}
+
 // Runs body(i, worker) for each i < count, handing items out one by one: their costs differ.
 template <class Body>
 void ForEach(Host& host, int64_t count, int64_t workers, const Body& body) {

@@ -7,12 +7,12 @@
 namespace minicache {
 namespace MINICACHE_ISA {
 
-// `head` counts code heads, or slots, whose codes start at task.code.
-static inline void StoreCode(const EncodeTask& task, int64_t head, int64_t position,
-                             const uint8_t* bytes) {
-  const int64_t n = task.format->bytes, t = position - task.evicted;
-  char* code = task.code + head * task.capacity * n;
-  if (task.format->layout == Layout::kRow) {
+// `head` counts code heads, or slots, whose codes of one format start at `codes`.
+static inline void StoreCode(const EncodeTask& task, const CodeFormat& format, char* codes,
+                             int64_t head, int64_t position, const uint8_t* bytes) {
+  const int64_t n = format.bytes, t = position - task.evicted;
+  char* code = codes + head * task.capacity * n;
+  if (format.layout == Layout::kRow) {
     memcpy(code + t * n, bytes, (size_t)n);
   } else if (task.values) {
     char* quad = code + t / 4 * 4 * n + t % 4;

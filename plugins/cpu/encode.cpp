@@ -2,12 +2,25 @@
 #include "cpu/code_reader.h"
 #include "cpu/code_writer.h"
 #include "cpu/isa_kernels.h"
-#include "cpu/merge.h"
+#include "cpu/pair.h"
 #include "cpu/tables.h"
 
 namespace minicache {
 namespace MINICACHE_ISA {
 namespace {
+
+double StepOf(const CodeSegment& s, const double* direction) {
+  double largest = 0.0, square = 0.0;
+  for (int c = 0; c < s.count; c++) {
+    const double size = __builtin_fabs(direction[c]);
+    largest = size > largest ? size : largest;
+    square += size * size;
+  }
+  // Four levels that reach the largest component would be far apart.
+  return s.bits == 2 ? __builtin_sqrt(square / s.count) : largest / (double)Middle(s.bits);
+}
+
+uint16_t Saturated(double x) { return FloatToHalf((float)(x < 65504.0 ? x : 65504.0)); }
 
 // Writes the code into `bytes` (zeroed) and returns the step that magnitudes take in.
 double Quantise(const CodeSegment& s, const double* direction, uint8_t* bytes) {
@@ -15,19 +28,38 @@ double Quantise(const CodeSegment& s, const double* direction, uint8_t* bytes) {
     for (int c = 0; c < s.count; c++) Float16::PutOne((char*)bytes + 2 * c, (float)direction[c]);
     return 1.0;
   }
-  double largest = 0.0;
-  for (int c = 0; c < s.count; c++) {
-    const double size = __builtin_fabs(direction[c]);
-    largest = size > largest ? size : largest;
-  }
   const int offset = 1 << (s.bits - 1), last = 2 * offset - 1, span = SegmentBytes(s);
-  const double step = largest / (double)Middle(s.bits);
+  const double step = StepOf(s, direction);
   for (int c = 0; c < s.count; c++) {
     int k = offset;
     if (step > 0.0) k += (int)__builtin_floor(direction[c] / step);
     k = k < 0 ? 0 : k > last ? last : k;
     bytes[c % span] |= (uint8_t)(k << (s.bits * (c / span)));
   }
+  return step;
+}
+
+// Stores a unit vector as the delta of a token and returns its step. The next vector in memory is
+// scratch, like `row`.
+double StoreDelta(const EncodeTask& task, int64_t head, int64_t position, double* delta, float* row,
+                  uint8_t* bytes) {
+  const CodeFormat& format = *task.delta_format;
+  const double* kept = delta;
+  if (task.basis) {
+    double* coefficients = delta + task.padded_size;
+    const int64_t size = task.head_size, each = size * ElementBytes(task.basis_dtype);
+    const char* basis = task.basis + head * format.components * each;
+    for (int64_t k = 0; k < format.components; k++) {
+      ToFloat(task.basis_dtype, basis + k * each, size, row);
+      double sum = 0.0;
+      for (int64_t i = 0; i < size; i++) sum += (double)row[i] * delta[i];
+      coefficients[k] = sum;
+    }
+    kept = coefficients;
+  }
+  memset(bytes, 0, (size_t)format.bytes);
+  const double step = Quantise(format.segments[0], kept, bytes);
+  StoreCode(task, format, task.delta, head, position, bytes);
   return step;
 }
 
@@ -75,15 +107,18 @@ void Encode(const EncodeTask& task) {
         for (int64_t i = 0; i < task.head_size; i++) wide[i] = (double)vector[i];
       }
       Merge(task, merged, task.cosine_sum + at, task.cosine_minimum + at);
+      const double length = task.delta_format ? SplitPair(task, merged) : 0.0;
       memset(bytes, 0, (size_t)task.format->bytes);
       const double step = Quantise(task.format->segments[0], merged.direction, bytes);
-      StoreCode(task, head, p, bytes);
-      uint16_t* stored =
-          task.magnitude + (head * task.capacity + p - task.evicted) * task.magnitude_count;
+      StoreCode(task, *task.format, task.code, head, p, bytes);
+      const int64_t slot = head * task.capacity + p - task.evicted;
+      uint16_t* stored = task.magnitude + slot * task.magnitude_count;
       for (int i = 0; i < task.magnitude_count; i++) {
-        const double m = merged.magnitudes[i] * step;
-        stored[i] = FloatToHalf((float)(m < 65504.0 ? m : 65504.0));
+        stored[i] = Saturated(merged.magnitudes[i] * step);
       }
+      if (!task.delta_format) continue;
+      const double own = StoreDelta(task, head, p, merged.vectors, vector, bytes);
+      task.delta_ratio[slot] = Saturated(length * own / (step > 0.0 ? step : 1.0));
     }
   }
 }

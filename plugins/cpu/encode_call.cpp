@@ -82,6 +82,19 @@ EncodeTask MakeEncodeTask(const Call& call, bool values, int64_t row,
   task.magnitude =
       reinterpret_cast<uint16_t*>(call.tensor(magnitude).data) + tokens * a.magnitude_count;
   task.magnitude_count = static_cast<int32_t>(a.magnitude_count);
+  if (a.has_delta()) {
+    const Tensor& delta = call.tensor(values ? TensorId::kValueDelta : TensorId::kKeyDelta);
+    const TensorId ratio = values ? TensorId::kValueDeltaRatio : TensorId::kKeyDeltaRatio;
+    task.delta_format = &a.delta_format;
+    task.delta = delta.data + tokens * a.delta_format.bytes;
+    task.delta_ratio = reinterpret_cast<uint16_t*>(call.tensor(ratio).data) + tokens;
+  }
+  if (a.delta_rank > 0) {
+    const Tensor& basis =
+        call.tensor(values ? TensorId::kValueDeltaBasis : TensorId::kKeyDeltaBasis);
+    task.basis = basis.data;
+    task.basis_dtype = RealType(basis.type);
+  }
   if (a.aligned()) {
     const Tensor& encoder = call.tensor(values ? TensorId::kValueEncoder : TensorId::kKeyEncoder);
     task.encoder = encoder.data;

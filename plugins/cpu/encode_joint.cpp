@@ -106,7 +106,7 @@ void QuantiseJoint(const JointTask& task) {
       const CodeSegment& s = format.segments[i];
       Quantise(s, task.step + s.first_component, length, y + s.first_component, bytes);
     }
-    StoreCode(t, task.code_head, p, bytes);
+    StoreCode(t, *t.format, t.code, task.code_head, p, bytes);
     t.magnitude[task.code_head * t.capacity + p - t.evicted] =
         FloatToHalf((float)(length < 65504.0 ? length : 65504.0));
   }

@@ -127,10 +127,14 @@ static inline IntegerWeights PlaceWeights(float* memory, int64_t rows) {
   return w;
 }
 
+// Floats of a row's query and its grids.
+static inline int64_t QueryScratch(const Widths& n) {
+  return QueryWords(n) + CodeFormat::kMaxSegments * kGridFloats;
+}
+
 // Floats of a row's integer operands: query, grids, weights.
 static inline int64_t IntegerScratch(const Widths& n) {
-  return QueryWords(n) + CodeFormat::kMaxSegments * kGridFloats + IntegerWeights::kPairs +
-         IntegerWeights::kBytes + 4;
+  return QueryScratch(n) + IntegerWeights::kPairs + IntegerWeights::kBytes + 4;
 }
 
 // Weights are not negative: pairs take 15 bits of them, bytes 8. Hidden tokens' zeros stay zeros.

@@ -5,6 +5,7 @@
 #include "cpu/block_products.h"
 #include "cpu/block_tiles.h"
 #include "cpu/code_products.h"
+#include "cpu/delta_rows.h"
 
 namespace minicache {
 namespace MINICACHE_ISA {
@@ -51,7 +52,7 @@ static inline void PackKeyCodes(const AttendTask& task, const BlockView& block, 
                                 const Workspace& w) {
   const CodeFormat& format = *task.key_format;
   const CodeBlock codes = {block.run->key + block.first * format.bytes, block.begin, block.end};
-  if (format.layout == Layout::kTile && IsVectorisable(format)) {
+  if (!task.delta_format && format.layout == Layout::kTile && IsVectorisable(format)) {
     ReadKeysTransposed(format, codes, w.vectors);
     for (int64_t c = format.components; c < depth; c++) {
       memset(w.vectors + c * kBlockTokens, 0, kBlockTokens * sizeof(float));
@@ -59,6 +60,9 @@ static inline void PackKeyCodes(const AttendTask& task, const BlockView& block, 
     PackTurnedKeys(w.vectors, depth, w.key_panels);
   } else {
     const Vectors keys = ViewCodes(format, false, codes, task.widths.key, w.vectors);
+    if (task.delta_format) {
+      AddDeltaRows(task, block, false, w.vectors, task.widths.key, w.delta_vectors, w.key_panels);
+    }
     PackKeys(keys, block, depth, w.key_panels);
   }
 }
@@ -70,6 +74,9 @@ static inline void AttendManyCodes(const AttendTask& task, const BlockView& bloc
   const CodeFormat& format = *task.value_format;
   const CodeBlock codes = {block.run->value + block.first * format.bytes, block.begin, block.end};
   const Vectors values = ViewCodes(format, true, codes, task.widths.value, w.vectors);
+  if (task.delta_format) {
+    AddDeltaRows(task, block, true, w.vectors, task.widths.value, w.delta_vectors, w.value_panels);
+  }
   PackValues(values, block, values.width, w.value_panels);
   TokenFactors factors;
   ReadMagnitudes(block, &factors);

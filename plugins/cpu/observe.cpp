@@ -1,9 +1,8 @@
 // How much attention each token got: the scores of all tokens first, then their softmax, which is
 // added up over queries. It repeats what attention did, so that attention need not know of it.
-#include "cpu/block_products.h"
+#include "cpu/delta_rows.h"
 #include "cpu/isa_kernels.h"
 #include "cpu/segments.h"
-#include "cpu/tables.h"
 #include "cpu/weights.h"
 
 namespace minicache {
@@ -21,6 +20,7 @@ Workspace Prepare(const ObserveTask& task, int64_t rows) {
   w.projected = query + rows * width;
   w.vectors = w.projected + rows * a.widths.key;
   w.softmax.scores = w.vectors + Widest(a.widths) * kBlockTokens;
+  w.delta_vectors = w.softmax.scores + rows * kBlockTokens;
   for (int64_t r = 0; r < rows; r++) {
     const int64_t token = a.new_begin + r / a.heads, head = r % a.heads;
     const int64_t at = token * a.query_stride + head * a.head_size;
@@ -80,6 +80,10 @@ void ScoreCodes(const ObserveTask& task, BlockView block, int64_t rows, int64_t 
     }
     const CodeBlock codes = {block.run->key + block.first * format.bytes, block.begin, block.end};
     const Vectors keys = ViewCodes(format, false, codes, a.widths.key, w->vectors);
+    if (a.delta_format) {
+      float* copy = w->delta_vectors + kBlockTokens * a.widths.delta;
+      AddDeltaRows(a, block, false, w->vectors, a.widths.key, w->delta_vectors, copy);
+    }
     Score(w->code_query, block, keys, nullptr, rows, *w);
     TokenFactors factors;
     ReadMagnitudes(block, &factors);
@@ -111,7 +115,8 @@ void AddWeights(const ObserveTask& task, int64_t row) {
 }  // namespace
 
 int64_t ObserveScratch(int64_t rows, const Widths& n) {
-  return rows * (n.vector + n.key + kBlockTokens) + kBlockTokens * Widest(n);
+  const int64_t delta = n.delta > 0 ? kBlockTokens * n.delta + kTableRows * n.vector : 0;
+  return rows * (n.vector + n.key + kBlockTokens) + kBlockTokens * Widest(n) + delta;
 }
 
 void Observe(const ObserveTask& task) {

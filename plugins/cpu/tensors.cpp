@@ -64,6 +64,9 @@ Expected Expect(const Attributes& a, TensorId id, const CallShape& n) {
       return {{a.code_heads, values, joint}, IsTable, table};
     case TensorId::kValueStep:
       return {{a.code_heads, values}, IsFloat, "float"};
+    case TensorId::kKeyDeltaBasis:
+    case TensorId::kValueDeltaBasis:
+      return {{a.kv_heads, a.delta_rank, a.head_size}, IsTable, table};
     case TensorId::kKeyCode:
       return {{n.batch, a.code_heads, n.capacity, a.key_format.bytes}, IsInt8, "int8"};
     case TensorId::kValueCode:
@@ -71,6 +74,12 @@ Expected Expect(const Attributes& a, TensorId id, const CallShape& n) {
     case TensorId::kKeyMagnitude:
     case TensorId::kValueMagnitude:
       return {{n.batch, a.code_heads, n.capacity, a.magnitude_count}, IsHalf, "float16"};
+    case TensorId::kKeyDelta:
+    case TensorId::kValueDelta:
+      return {{n.batch, a.code_heads, n.capacity, a.delta_format.bytes}, IsInt8, "int8"};
+    case TensorId::kKeyDeltaRatio:
+    case TensorId::kValueDeltaRatio:
+      return {{n.batch, a.code_heads, n.capacity, 1}, IsHalf, "float16"};
     case TensorId::kExactKey:
     case TensorId::kExactValue:
       return {{n.batch, a.group_size, a.kv_heads, n.slots, a.head_size}, IsReal, real};
@@ -138,11 +147,21 @@ std::vector<Slot> InputSlots(const Attributes& a) {
     slots.push_back({TensorId::kValueEncoder, 0, "value_encoder"});
     if (a.subspace()) slots.push_back({TensorId::kValueStep, 0, "value_step"});
   }
+  if (a.delta_rank > 0) {
+    slots.push_back({TensorId::kKeyDeltaBasis, 0, "key_delta_basis"});
+    slots.push_back({TensorId::kValueDeltaBasis, 0, "value_delta_basis"});
+  }
   if (a.coded()) {
     slots.push_back({TensorId::kKeyCode, 0, "past_key_code"});
     slots.push_back({TensorId::kValueCode, 0, "past_value_code"});
     slots.push_back({TensorId::kKeyMagnitude, 0, "past_key_magnitude"});
     slots.push_back({TensorId::kValueMagnitude, 0, "past_value_magnitude"});
+  }
+  if (a.has_delta()) {
+    slots.push_back({TensorId::kKeyDelta, 0, "past_key_delta"});
+    slots.push_back({TensorId::kValueDelta, 0, "past_value_delta"});
+    slots.push_back({TensorId::kKeyDeltaRatio, 0, "past_key_delta_ratio"});
+    slots.push_back({TensorId::kValueDeltaRatio, 0, "past_value_delta_ratio"});
   }
   slots.push_back({TensorId::kExactKey, 0, "past_exact_key"});
   slots.push_back({TensorId::kExactValue, 0, "past_exact_value"});

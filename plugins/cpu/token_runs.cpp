@@ -109,7 +109,8 @@ TokenRun TokenRunMaker::Codes(int64_t row, int64_t head) const {
   run.end = call_.spans[static_cast<size_t>(row)].coded_end -
             call_.maps[static_cast<size_t>(row)].total();
   run.magnitude_stride = a_.magnitude_count;
-  const auto place = [&](bool values, const char** code, const uint16_t** magnitude) {
+  const auto place = [&](bool values, const char** code, const uint16_t** magnitude,
+                         DeltaRun* delta) {
     const auto& permutation = values ? a_.value_permutation : a_.key_permutation;
     const auto first = permutation.begin() + a_.slot * a_.kv_heads;
     // Slot s holds head permutation[s] of this layer, and kv_heads / code_heads slots share a code.
@@ -121,9 +122,19 @@ TokenRun TokenRunMaker::Codes(int64_t row, int64_t head) const {
     const TensorId id = values ? TensorId::kValueMagnitude : TensorId::kKeyMagnitude;
     *magnitude = reinterpret_cast<const uint16_t*>(call_.tensor(id).data) +
                  token * a_.magnitude_count + (a_.magnitude_count > 1 ? a_.slot : 0);
+    if (!a_.has_delta()) return;
+    const TensorId ratio = values ? TensorId::kValueDeltaRatio : TensorId::kKeyDeltaRatio;
+    delta->code = call_.tensor(values ? TensorId::kValueDelta : TensorId::kKeyDelta).data +
+                  token * a_.delta_format.bytes;
+    delta->ratio = reinterpret_cast<const uint16_t*>(call_.tensor(ratio).data) + token;
+    if (a_.delta_rank == 0) return;
+    const Tensor& basis =
+        call_.tensor(values ? TensorId::kValueDeltaBasis : TensorId::kKeyDeltaBasis);
+    delta->basis = TableOf(basis, h);
+    delta->basis_dtype = RealType(basis.type);
   };
-  place(false, &run.key, &run.key_magnitude);
-  place(true, &run.value, &run.value_magnitude);
+  place(false, &run.key, &run.key_magnitude, &run.key_delta);
+  place(true, &run.value, &run.value_magnitude, &run.value_delta);
   return run;
 }
 

@@ -28,10 +28,15 @@ struct Workspace {
   float* code_interleaved;  // [rows, widths.key]; the same ones without a decoder
   float* key_panels;        // [widest, kBlockTokens]
   float* value_panels;
-#if defined(__AVX2__)
+  float* delta_vectors;  // [kBlockTokens, widths.delta]
   // Of few rows.
+  float* delta_scores;  // [rows, kBlockTokens]
+  float* delta_query;   // [rows, widths.delta]
+  float* delta_sums;    // likewise
+#if defined(__AVX2__)
   int64_t quantised;  // segment whose queries `integer_query` holds
   IntegerQueries integer_query;
+  IntegerQueries delta_integers;
   IntegerWeights integer_weights;
 #endif
   Softmax softmax;
@@ -50,12 +55,14 @@ static inline int64_t WorkspaceFloats(int64_t rows, const Widths& n) {
   const int64_t coded = HasDecoder(n) ? n.vector + n.key : 0;
   if (rows > kFewRows) {
     const int64_t interleaved = n.vector + (HasDecoder(n) ? n.key : 0);
-    return 3 * block + kPassRows * kBlockTokens + rows * (n.vector + coded + interleaved);
+    return 3 * block + kPassRows * kBlockTokens + rows * (n.vector + coded + interleaved) +
+           kBlockTokens * n.delta;
   }
   int64_t each = n.vector + coded + kBlockTokens;
 #if defined(__AVX2__)
-  each += IntegerScratch(n);
+  each += IntegerScratch(n) + (n.delta > 0 ? QueryScratch(n) : 0);
 #endif
+  if (n.delta > 0) each += kBlockTokens + 2 * n.delta;
   return block + rows * each;
 }
 
@@ -81,15 +88,26 @@ static inline Workspace PlaceWorkspace(const AttendTask& task, int64_t rows) {
   if (rows > kFewRows) {
     w.key_panels = take(block);
     w.value_panels = take(block);
+    w.delta_vectors = take(kBlockTokens * n.delta);
     w.softmax.scores = take(kPassRows * kBlockTokens);
     w.interleaved = w.code_interleaved = take(rows * n.vector);
     if (HasDecoder(n)) w.code_interleaved = take(rows * n.key);
   } else {
     w.softmax.scores = take(rows * kBlockTokens);
+    if (n.delta > 0) {
+      w.delta_scores = take(rows * kBlockTokens);
+      w.delta_query = take(rows * n.delta);
+      w.delta_sums = take(rows * n.delta);
+    }
 #if defined(__AVX2__)
     w.quantised = -2;
-    w.integer_query = {(int32_t*)take(rows * QueryWords(n)), QueryWords(n), nullptr};
-    w.integer_query.grids = (Grid*)take(rows * CodeFormat::kMaxSegments * kGridFloats);
+    const auto take_queries = [&] {
+      IntegerQueries q = {(int32_t*)take(rows * QueryWords(n)), QueryWords(n), nullptr};
+      q.grids = (Grid*)take(rows * CodeFormat::kMaxSegments * kGridFloats);
+      return q;
+    };
+    w.integer_query = take_queries();
+    if (n.delta > 0) w.delta_integers = take_queries();
     w.integer_weights = PlaceWeights(next, rows);
 #endif
   }

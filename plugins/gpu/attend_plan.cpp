@@ -100,14 +100,16 @@ void Chunk::AddFormat(const GpuFormat& format, LaunchBuilder* launch) const {
 void Chunk::AttendCodes() const {
   const GpuNode& node = c_.node;
   const int64_t rows = count_ * node.heads_per_job * node.heads_per_kv();
-  const bool own = a_.magnitude_count > 1;
+  const bool own = a_.magnitude_count > 1, deltas = a_.has_delta();
   const CodeBlocks blocks = node.code_blocks(rows);
-  LaunchBuilder launch("attend_codes");
+  LaunchBuilder launch(deltas ? "attend_pair" : "attend_codes");
   launch.Type("T", c_.model());
   const char* const keys[] = {"K16", "K8", "K4", "K2"};
   const char* const values[] = {"V16", "V8", "V4", "V2"};
+  const char* const pair[] = {"W16", "W8", "W4", "W2"};
   for (int i = 0; i < 4; i++) launch.Constant(keys[i], node.key.word_pads[i]);
   for (int i = 0; i < 4; i++) launch.Constant(values[i], node.value.word_pads[i]);
+  for (int i = 0; i < 4 && deltas; i++) launch.Constant(pair[i], node.delta.word_pads[i]);
   launch.Constant("HAS_BIAS", a_.has_bias)
       .Constant("HAS_SOFTCAP", a_.softcap > 0)
       .Constant("MARKS", RetainsOf(a_))
@@ -118,8 +120,12 @@ void Chunk::AttendCodes() const {
       .Pointer(c_.data(TensorId::kKeyCode))
       .Pointer(c_.data(TensorId::kValueCode))
       .Pointer(c_.data(TensorId::kKeyMagnitude))
-      .Pointer(c_.data(TensorId::kValueMagnitude))
-      .Pointer(c_.data(TensorId::kPastLengths))
+      .Pointer(c_.data(TensorId::kValueMagnitude));
+  for (const TensorId id : {TensorId::kKeyDelta, TensorId::kValueDelta, TensorId::kKeyDeltaRatio,
+                            TensorId::kValueDeltaRatio}) {
+    if (deltas) launch.Pointer(c_.data(id));
+  }
+  launch.Pointer(c_.data(TensorId::kPastLengths))
       .Pointer(c_.data(TensorId::kTotalLengths))
       .Pointer(c_.entry(0))
       .Pointer(bias())
@@ -146,8 +152,11 @@ void Chunk::AttendCodes() const {
       .Int(bias_capacity());
   AddFormat(node.key, &launch);
   AddFormat(node.value, &launch);
+  if (deltas) AddFormat(node.delta, &launch);
   launch.HintedInt(node.key.stride).HintedInt(node.value.stride).Float(a_.softcap);
-  launch.Finish(CeilDiv(rows, blocks.m), c_.layout.splits, c_.shape.batch * node.jobs, launches_);
+  if (deltas) launch.Float(a_.slot == 0 ? 1.f : -1.f);
+  launch.Finish(CeilDiv(rows, blocks.m), c_.layout.splits / (deltas ? 2 : 1),
+                c_.shape.batch * node.jobs, launches_);
 }
 
 void Chunk::AttendExact() const {

@@ -33,6 +33,7 @@ class Writer {
     } else {
       if (a_.aligned()) Align(values);
       EncodeDirections(values);
+      if (a_.has_delta()) EncodePair(values);
     }
   }
   void AddProduct(LaunchBuilder* launch) const;
@@ -40,6 +41,7 @@ class Writer {
   void QuantiseJoint(bool values) const;
   void Align(bool values) const;
   void EncodeDirections(bool values) const;
+  void EncodePair(bool values) const;
   void Store(int64_t first_layer) const;
 
   uint64_t gathered(bool values) const {
@@ -184,6 +186,30 @@ void Writer::EncodeDirections(bool values) const {
   launch.Finish(CeilDiv(tokens(), kEncodeBlockT), a_.kv_heads, c_.shape.batch, launches_);
 }
 
+void Writer::EncodePair(bool values) const {
+  LaunchBuilder launch("encode_pair");
+  launch.Constant("D", a_.head_size)
+      .Constant("BITS", a_.delta_format.segments[0].bits)
+      .Constant("CODE_BITS", (values ? a_.value_format : a_.key_format).segments[0].bits)
+      .Constant("MAGNITUDE", static_cast<int64_t>(a_.magnitude_rule))
+      .Constant("ALIGNED", a_.aligned())
+      .Constant("BLOCK_T", kEncodeBlockT)
+      .Pointer(gathered(values))
+      .Pointer(a_.aligned() ? c_.at(c_.layout.aligned) : gathered(values))
+      .Pointer(c_.data(values ? TensorId::kValueDelta : TensorId::kKeyDelta))
+      .Pointer(c_.data(values ? TensorId::kValueDeltaRatio : TensorId::kKeyDeltaRatio))
+      .Pointer(magnitude(values));
+  AddLengths(c_, &launch);
+  launch.Int(tokens())
+      .Int(a_.kv_heads)
+      .HintedInt(c_.shape.capacity)
+      .Int(a_.sinks)
+      .Int(a_.window)
+      .Int(a_.magnitude_count)
+      .Int(c_.node.delta.bytes);
+  launch.Finish(CeilDiv(tokens(), kEncodeBlockT), a_.kv_heads, c_.shape.batch, launches_);
+}
+
 void Writer::Store(int64_t first_layer) const {
   LaunchBuilder launch("store");
   launch.Type("T", c_.model())
@@ -207,19 +233,6 @@ void Writer::Store(int64_t first_layer) const {
 }
 
 }  // namespace
-
-// The new keys, then the new values, of a launch; those beyond the last layer repeat it.
-void AddLayers(const GpuCall& call, int64_t first_layer, LaunchBuilder* launch) {
-  const Attributes& a = call.node.a;
-  for (const bool values : {false, true}) {
-    const Tensor& own = call.tensors[values ? TensorId::kValue : TensorId::kKey];
-    const auto& others = values ? call.tensors.new_values : call.tensors.new_keys;
-    for (int64_t i = 0; i < kLayersPerLaunch; i++) {
-      const int64_t layer = std::min(first_layer + i, a.group_size - 1);
-      launch->Pointer(layer == a.slot ? own.data : others[static_cast<size_t>(layer)].data);
-    }
-  }
-}
 
 void AddWrites(const GpuCall& call, std::vector<Launch>* launches) { Writer(call, launches).Run(); }
 

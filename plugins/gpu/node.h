@@ -44,6 +44,7 @@ struct GpuNode {
   GpuOptions options;
   GpuFormat key;
   GpuFormat value;
+  GpuFormat delta;        // of keys and values; no components: no deltas
   int64_t jobs;           // sets of kv heads that read the same key and value codes
   int64_t heads_per_job;  // kv heads of each
   // [Hk] kv heads by job, [jobs] their key code heads, [jobs] value code heads; then, at a multiple
@@ -54,8 +55,9 @@ struct GpuNode {
   // Whether keys meet codes turned back by the offset of their segment.
   bool framed() const { return a.has_decoder && a.segment_length > 0; }
   CodeBlocks code_blocks(int64_t rows) const {
-    CodeTile tile = {0, key.widths() > 1 || value.widths() > 1, a.has_bias || a.softcap > 0};
-    tile.columns = key.columns() + value.columns();
+    const bool mixed = key.widths() > 1 || value.widths() > 1 || a.has_delta();
+    CodeTile tile = {0, mixed, a.has_bias || a.softcap > 0};
+    tile.columns = key.columns() + value.columns() + 2 * delta.columns();
     return CodeBlocksOf(tile, rows, framed() ? a.segment_length : 0);
   }
   // Index of the permutations in the table.

@@ -47,6 +47,10 @@ int64_t CodeHead(const Attributes& a, const std::vector<int64_t>& permutation, i
 
 std::string CheckNode(const Attributes& a) {
   if (a.evicts) return "evicts is 1: the GPU kernels cannot leave evicted tokens out yet";
+  if (a.delta_rank > 0) {
+    return "delta_rank is " + std::to_string(a.delta_rank) +
+           ": the GPU kernels read deltas of bits only; export with --delta-bits";
+  }
   if (!a.coded()) return "";
   if (a.key_format.layout != Layout::kRow) {
     return "code_layout is 'tile', the CUDA kernels read 'row': export with --target ort-cuda "
@@ -116,6 +120,7 @@ std::string GpuPlan::Make(const Attributes& attributes, const GpuOptions& option
           options,
           MakeFormat(attributes.key_format),
           MakeFormat(attributes.value_format),
+          MakeFormat(attributes.delta_format),
           0,
           0,
           {}};

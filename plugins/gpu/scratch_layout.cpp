@@ -50,6 +50,7 @@ void ScratchLayout::ChooseSplits(const GpuNode& node, const CallShape& shape) {
     const int64_t tiles =
         CeilDiv(rows * node.heads_per_job, node.code_blocks(rows * node.heads_per_job).m);
     splits = SplitsOf(node.options, shape.batch * node.jobs * tiles, shape.capacity);
+    if (a.has_delta()) splits *= 2;  // of directions and of deltas
   }
   const int64_t local = a.local_window > 0 ? a.local_window : shape.slots;
   exact_splits = SplitsOf(node.options, shape.batch * a.kv_heads * CeilDiv(rows, ExactBlockM(rows)),

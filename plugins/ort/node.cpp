@@ -75,7 +75,8 @@ OrtStatusPtr InferShapes(OrtShapeInferContext* context) {
   // States lie between the plain inputs and the other layers' new keys and values.
   const auto others = static_cast<size_t>(2 * (raw.group_size - 1));
   const bool retains = raw.mode == "slerp" && raw.retention != "none";
-  const size_t states = 2 + (raw.mode != "exact" ? 4 : 0) + (retains ? 5 : 0) +
+  const bool deltas = raw.delta_bits != 0 || raw.delta_rank != 0;
+  const size_t states = 2 + (raw.mode != "exact" ? 4 : 0) + (retains ? 5 : 0) + (deltas ? 4 : 0) +
                         (raw.evicts != 0 ? 1 : 0) + (raw.observes != 0 ? 1 : 0);
   if (count < states + others + 5) {
     return Fail(ORT_INVALID_ARGUMENT, "the node has " + std::to_string(count) +

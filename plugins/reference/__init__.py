@@ -1,9 +1,9 @@
 """The operator in plain NumPy: the judge of every kernel, written to be read.
 
 Reading order: ``primitives`` (directions, SLERP), ``code`` (bytes), ``retention``, ``eviction``,
-``state`` (where tokens lie), ``rope``, ``frame``, ``align``, ``subspace``, ``attend``, ``encode``,
-``node`` (the whole operator), ``group``. It follows docs/operator.md; sums are float64, and values
-are rounded only where the contract stores them.
+``state`` (where tokens lie), ``delta``, ``direction``, ``rope``, ``frame``, ``align``,
+``subspace``, ``attend``, ``encode``, ``node`` (the whole operator), ``group``. It follows
+docs/operator.md; sums are float64, and values are rounded only where the contract stores them.
 """
 
 from __future__ import annotations

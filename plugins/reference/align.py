@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicache.plugins.reference.direction import restored_codes
 from minicache.plugins.reference.frame import Tables, decoded, turn
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import (
@@ -15,7 +16,6 @@ from minicache.plugins.reference.state import (
     State,
     coded_positions,
     head_order,
-    restored_codes,
 )
 
 
@@ -61,11 +61,11 @@ def restored_aligned(
         kind: ``key`` or ``value``.
         row: batch row.
         end: c0.
-        tables: with the layer's decoder and, for segments, ``rope_frequencies``.
+        tables: with the layer's decoder, its bases and, for segments, ``rope_frequencies``.
 
     Returns:
         ``[Hk, tokens, D]`` float64 in the layer's own order of heads.
     """
     positions = coded_positions(attributes, state, row, end)
-    codes = restored_codes(attributes, state, kind, row, end)
+    codes = restored_codes(attributes, state, kind, row, end, tables)
     return decoded(attributes, kind, codes, positions, tables)

@@ -6,6 +6,7 @@ import numpy as np
 
 from minicache.exporter import schemas
 from minicache.plugins.reference.align import restored_aligned
+from minicache.plugins.reference.direction import restored_codes
 from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.frame import Tables
 from minicache.plugins.reference.primitives import Array
@@ -16,7 +17,6 @@ from minicache.plugins.reference.state import (
     State,
     coded_positions,
     exact_slot,
-    restored_codes,
 )
 from minicache.plugins.reference.subspace import restored_subspace
 
@@ -82,7 +82,7 @@ def cached_tokens(
         state: of the group.
         row: batch row.
         span: its lengths.
-        tables: the node's decoders and ``rope_frequencies``, where it has them.
+        tables: the node's decoders, bases and ``rope_frequencies``, where it has them.
 
     Returns:
         key ``[Hk, tokens, D]``, value likewise (float64), positions ``[tokens]``: exact tokens,
@@ -116,7 +116,7 @@ def cached_tokens(
             elif schemas.is_aligned(attributes):
                 codes = restored_aligned(attributes, state, kind, row, span.c0, tables)
             else:
-                codes = restored_codes(attributes, state, kind, row, span.c0)
+                codes = restored_codes(attributes, state, kind, row, span.c0, tables)
             part.insert(1, codes[:, keep])
         positions.insert(1, coded[keep])
     key, value = (np.concatenate(part, axis=1) for part in parts)

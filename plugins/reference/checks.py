@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from minicache.exporter import schemas
+from minicache.plugins.reference.check_delta import check_delta
 from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.state import Attributes, Span, State
@@ -14,7 +15,7 @@ from minicache.runtime.errors import CapacityError
 TABLE_TYPES = {
     f"{kind}_{part}": ("float32",) if part == "step" else ("float32", "float16")
     for kind in ("key", "value")
-    for part in ("decoder", "encoder", "step")
+    for part in ("decoder", "encoder", "step", "delta_basis")
 } | {"rope_frequencies": ("float32",)}
 
 
@@ -31,6 +32,7 @@ def check_attributes(attributes: Attributes) -> None:
     if not 0 <= slot < group:
         raise ValueError(f"group_slot {slot} is not within 0..{group - 1}")
     _check_eviction(attributes)
+    check_delta(attributes)
     if attributes["mode"] == "exact":
         if group != 1:
             raise ValueError(f"exact mode has groups of one layer, not group_size {group}")
@@ -154,6 +156,7 @@ def _table_shapes(
         wanted[f"{kind}_decoder"] = kv_heads, components, size
         wanted[f"{kind}_encoder"] = code_heads, components, joint
         wanted[f"{kind}_step"] = code_heads, components
+        wanted[f"{kind}_delta_basis"] = kv_heads, attributes["delta_rank"], size
     if "rope_frequencies" in inputs:
         count = inputs["rope_frequencies"].size
         if not 0 < 2 * count <= size:

@@ -24,11 +24,12 @@ def quantise(direction: npt.ArrayLike, bits: int) -> tuple[Array, Array]:
 
     Args:
         direction: ``[..., D]``.
-        bits: 16 (fp16, no grid), 8 or 4.
+        bits: 16 (fp16, no grid), 8, 4 or 2.
 
     Returns:
         components ``[..., D]`` (fp16 at 16 bits, else uint8 0..2^bits-1) and the step ``[...]``
         float64 that the stored magnitudes are multiplied by: 1 at 16 bits, 0 for a zero direction.
+        With 2 bits the step is the root of the mean square, and what is beyond two steps is cut.
 
     Raises:
         ValueError: another width.
@@ -36,9 +37,12 @@ def quantise(direction: npt.ArrayLike, bits: int) -> tuple[Array, Array]:
     vectors = np.asarray(direction).astype(np.float64)
     if bits == 16:
         return vectors.astype(np.float16), np.ones(vectors.shape[:-1])
-    if bits not in (8, 4):
-        raise ValueError(f"a direction cannot be quantised to {bits} bits; use 16, 8 or 4")
-    step = np.max(np.abs(vectors), axis=-1) / ((2**bits - 1) / 2)
+    if bits not in (8, 4, 2):
+        raise ValueError(f"a direction cannot be quantised to {bits} bits; use 16, 8, 4 or 2")
+    if bits == 2:  # four levels that reach the largest component would be far apart
+        step = np.sqrt(np.mean(vectors * vectors, axis=-1))
+    else:
+        step = np.max(np.abs(vectors), axis=-1) / ((2**bits - 1) / 2)
     divisor = np.where(step > 0, step, 1.0)[..., None]
     levels = np.clip(np.floor(vectors / divisor) + 2 ** (bits - 1), 0, 2**bits - 1)
     return levels.astype(np.uint8), step

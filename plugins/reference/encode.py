@@ -6,55 +6,24 @@ import numpy as np
 
 from minicache.exporter import schemas
 from minicache.plugins.reference.align import aligned_heads, matched_heads
-from minicache.plugins.reference.code import pack_row, quantise, row_to_tile
+from minicache.plugins.reference.direction import encode_slerp
 from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.frame import Tables
-from minicache.plugins.reference.primitives import (
-    Array,
-    merge_group,
-    to_magnitude_direction,
-)
+from minicache.plugins.reference.primitives import Array, to_magnitude_direction
 from minicache.plugins.reference.retention import (
     group_similarity,
     update_range,
     update_retained,
 )
 from minicache.plugins.reference.state import (
-    MAGNITUDE_LIMIT,
     Attributes,
     Span,
     State,
-    code_rows,
     coded_positions,
     exact_slot,
+    store_rows,
 )
 from minicache.plugins.reference.subspace import encode_subspace
-
-
-def encode_slerp(
-    vectors: Array,
-    t: float,
-    magnitude: str,
-    bits: tuple[int, ...],
-    lengths: Array | None = None,
-) -> tuple[Array, Array]:
-    """Encodes tokens of a group into code rows and stored magnitudes.
-
-    Args:
-        vectors: ``[G, heads, tokens, D]``, heads matched.
-        t: ``slerp_t``.
-        magnitude: ``own``, ``upper`` or ``blended``.
-        bits: (width, D).
-        lengths: ``[G, heads, tokens]`` that magnitudes are made of; None: those of ``vectors``.
-
-    Returns:
-        rows ``[heads, tokens, bytes]`` int8 and magnitudes ``[heads, tokens, G or 1]`` fp16, with
-        the quantisation step folded in, saturated at 65504.
-    """
-    direction, magnitudes = merge_group(vectors, t, magnitude, lengths)
-    components, step = quantise(direction, bits[0])
-    stored = np.minimum(magnitudes * step[..., None], MAGNITUDE_LIMIT).astype(np.float16)
-    return pack_row([components], bits).view(np.int8), stored
 
 
 def write_row(
@@ -75,7 +44,7 @@ def write_row(
         span: its lengths.
         new_keys: ``[G, Hk, new, D]``, the valid new tokens of every layer.
         new_values: likewise.
-        tables: the node's encoders and ``rope_frequencies``, where it has them.
+        tables: the node's encoders, bases and ``rope_frequencies``, where it has them.
     """
     if attributes["mode"] != "exact":
         new = {"key": new_keys, "value": new_values}
@@ -109,24 +78,20 @@ def _encode_row(
     for kind, vectors in full.items():
         if attributes["mode"] == "subspace":
             rows, magnitudes = encode_subspace(attributes, kind, vectors, positions, tables)
+            encoded = {"code": rows, "magnitude": magnitudes}
         else:
             own = matched_heads(attributes, kind, vectors)
             aligned = schemas.is_aligned(attributes)
             merged[kind] = (
                 aligned_heads(attributes, kind, vectors, positions, tables) if aligned else own
             )
-            rows, magnitudes = encode_slerp(
-                merged[kind],
-                attributes["slerp_t"],
-                attributes["magnitude"],
-                attributes[f"{kind}_bits"],
-                to_magnitude_direction(own)[0],
-            )
-        all_rows = code_rows(attributes, state, kind, row).copy()
-        all_rows[:, slots] = rows
-        tiled = attributes["code_layout"] == "tile"
-        state[f"{kind}_code"][row] = row_to_tile(all_rows, kind) if tiled else all_rows
-        state[f"{kind}_magnitude"][row][:, slots] = magnitudes
+            lengths = to_magnitude_direction(own)[0]
+            encoded = encode_slerp(attributes, kind, merged[kind], lengths, tables)
+        for name, array in encoded.items():
+            if name in ("code", "delta"):
+                store_rows(attributes, state, kind, row, slots, array, name)
+            else:
+                state[f"{kind}_{name}"][row][:, slots] = array
     if "retained_position" in state:
         _retain_row(attributes, state, row, span, full, merged)
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.exporter import schemas
-from minicache.plugins.reference.code import dequantise, tile_to_row, unpack_row
+from minicache.plugins.reference.code import row_to_tile, tile_to_row
 from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.primitives import Array
 from minicache.plugins.reference.retention import FREE
@@ -115,10 +115,23 @@ def head_order(attributes: Attributes, kind: str) -> Array:
     return np.asarray(given, np.int64).reshape(shape)
 
 
-def code_rows(attributes: Attributes, state: State, kind: str, row: int) -> Array:
-    """``[Hc, C, bytes]`` int8: one batch row's codes in the ``row`` layout."""
-    codes: Array = state[f"{kind}_code"][row]
+def code_rows(
+    attributes: Attributes, state: State, kind: str, row: int, what: str = "code"
+) -> Array:
+    """``[Hc, C, bytes]`` int8: one batch row's codes, or ``delta``, in the ``row`` layout."""
+    codes: Array = state[f"{kind}_{what}"][row]
     return tile_to_row(codes, kind) if attributes["code_layout"] == "tile" else codes
+
+
+def store_rows(
+    attributes: Attributes, state: State, kind: str, row: int, slots: Array, rows: Array,
+    what: str = "code",
+) -> None:  # fmt: skip
+    """Puts codes, or ``delta``, ``[Hc, tokens, bytes]`` of the ``row`` layout into their slots."""
+    all_rows = code_rows(attributes, state, kind, row, what).copy()
+    all_rows[:, slots] = rows
+    tiled = attributes["code_layout"] == "tile"
+    state[f"{kind}_{what}"][row] = row_to_tile(all_rows, kind) if tiled else all_rows
 
 
 def coded_positions(attributes: Attributes, state: State, row: int, end: int) -> Array:
@@ -126,28 +139,3 @@ def coded_positions(attributes: Attributes, state: State, row: int, end: int) ->
     positions = np.arange(attributes["sinks"], max(end, attributes["sinks"]))
     left: Array = positions[slot_map(attributes, state, row).is_left(positions)]
     return left
-
-
-def restored_codes(attributes: Attributes, state: State, kind: str, row: int, end: int) -> Array:
-    """Restores the ``coded_positions`` of one layer (paper Eq. 2).
-
-    Args:
-        attributes: of the layer's node.
-        state: of the group.
-        kind: ``key`` or ``value``.
-        row: batch row.
-        end: c0.
-
-    Returns:
-        ``[Hk, tokens, D]`` float64 in the layer's own order of heads.
-    """
-    slots = slot_map(attributes, state, row).slots(coded_positions(attributes, state, row, end))
-    bits, layer = attributes[f"{kind}_bits"], attributes["group_slot"]
-    rows = code_rows(attributes, state, kind, row)[:, slots]
-    (components,) = unpack_row(rows, bits)
-    magnitudes = np.abs(state[f"{kind}_magnitude"][row][:, slots].astype(np.float64))
-    own = magnitudes[..., layer if magnitudes.shape[-1] > 1 else 0]
-    by_code_head = own[..., None] * dequantise(components, bits[0])
-    restored = np.empty_like(by_code_head)
-    restored[head_order(attributes, kind)[layer]] = by_code_head
-    return np.asarray(restored)

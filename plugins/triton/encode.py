@@ -147,7 +147,7 @@ def store_code(
     D: tl.constexpr, BITS: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """Quantises and packs directions [tokens, planes * pad]; returns the steps [tokens]."""
-    planes: tl.constexpr = 2 if BITS == 4 else 1
+    planes: tl.constexpr = 8 // BITS if BITS < 8 else 1
     width: tl.constexpr = D // planes
     pad: tl.constexpr = triton.next_power_of_2(width)
     byte = tl.arange(0, pad)
@@ -160,7 +160,10 @@ def store_code(
         tl.store(half_ptr + at, direction.to(tl.float32).to(tl.float16), mask=mask)
     else:
         half: tl.constexpr = 2 ** (BITS - 1)
-        step = tl.max(tl.abs(direction), 1) / (half - 0.5)
+        if BITS == 2:  # of deltas
+            step = tl.sqrt(tl.sum(direction * direction, 1) / D)
+        else:
+            step = tl.max(tl.abs(direction), 1) / (half - 0.5)
         level = tl.floor(direction / tl.where(step > 0, step, 1.0)[:, None]) + half
         level = tl.minimum(tl.maximum(level, 0.0), 2 * half - 1).to(tl.int32)
         level = tl.reshape(level, [BLOCK_T, planes, pad])

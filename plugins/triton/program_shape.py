@@ -20,18 +20,19 @@ class ProgramShape:
 
 _SHAPES = {
     "encode": ProgramShape(2, 1),
+    "encode_pair": ProgramShape(2, 1),
     "quantise_joint": ProgramShape(1, 1),
     "mark": ProgramShape(2, 1),
 }
 _WIDTHS = (16, 8, 4, 2)
-_ATTENTION = ("project", "attend_codes", "attend_exact", "finish")
+_ATTENTION = ("project", "attend_codes", "attend_pair", "attend_exact", "finish")
 _PRODUCTS = ("project_joint", "align")  # pipelined where they take many tokens (DOT)
 
 
 def program_shape(kernel: str, constants: Mapping[str, int]) -> ProgramShape:
     """The shape of a kernel's programs, given its compile-time values."""
     if kernel in _ATTENTION:
-        if kernel == "attend_codes":
+        if kernel in ("attend_codes", "attend_pair"):
             many = _needs_more_registers(constants)
         else:
             many = constants["BLOCK_M"] > 16 and _adjusts(constants)
@@ -48,9 +49,11 @@ def _adjusts(constants: Mapping[str, int]) -> bool:
 
 def _needs_more_registers(constants: Mapping[str, int]) -> bool:
     """Whether a tile of codes is more than 4 warps hold, as compiling showed."""
+    deltas = sum(16 // w * constants.get(f"W{w}", 0) for w in _WIDTHS)
     mixed = any(sum(constants[f"{kind}{w}"] > 0 for w in _WIDTHS) > 1 for kind in "KV")
     # Components of keys and values; pads count words of 16 bits.
     columns = sum(16 // w * constants[f"{kind}{w}"] for kind in "KV" for w in _WIDTHS)
-    if mixed:
+    columns += 2 * deltas
+    if mixed or deltas:
         return constants["BLOCK_M"] > 16 or columns > 832 or _adjusts(constants)
     return columns >= 512

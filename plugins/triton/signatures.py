@@ -99,6 +99,18 @@ SIGNATURES: dict[str, Signature] = {
             "K16 K8 K4 K2 V16 V8 V4 V2 HAS_BIAS HAS_SOFTCAP MARKS BLOCK_M BLOCK_N",
         ),
         parse_signature(
+            "attend_pair",
+            "projected:*fp16 offset:*fp32 key_code:*u8 value_code:*u8 key_magnitude:*i16"
+            f" value_magnitude:*i16 key_delta:*u8 value_delta:*u8 key_ratio:*fp16 value_ratio:*fp16"
+            f" {_LENGTHS} job:*i32 bias:*T skipped:*i32 maximum:*fp32"
+            f" sum:*fp32 coded:*fp32 {_CALL} heads_per_job jobs code_heads capacity% splits parts"
+            " segments segment_length% sinks window local_window magnitude_count magnitude_slot"
+            " skipped_stride bias_batch_stride:l bias_capacity k_n16% k_n8% k_n4% k_n2% k_b8% k_b4%"
+            " k_b2% k_bytes% v_n16% v_n8% v_n4% v_n2% v_b8% v_b4% v_b2% v_bytes% d_n16% d_n8% d_n4%"
+            " d_n2% d_b8% d_b4% d_b2% d_bytes% k_stride% v_stride% softcap:f sign:f",
+            "K16 K8 K4 K2 V16 V8 V4 V2 W16 W8 W4 W2 HAS_BIAS HAS_SOFTCAP MARKS BLOCK_M BLOCK_N",
+        ),
+        parse_signature(
             "attend_exact",
             "query:*T key:*T value:*T exact_key:*E exact_value:*E retained_key:*E"
             f" retained_value:*E retained_position:*i32 active:*i32 {_LENGTHS} bias:*T"
@@ -144,6 +156,12 @@ SIGNATURES: dict[str, Signature] = {
             f" {_LENGTHS} batch new_tokens group_size kv_heads capacity% sinks window"
             " magnitude_count bytes slerp_t:f",
             "D BITS MAGNITUDE ALIGNED BLOCK_T",
+        ),
+        parse_signature(
+            "encode_pair",
+            f"gathered:*fp32 aligned:*fp32 delta:*u8 ratio:*fp16 magnitude:*fp16 {_LENGTHS}"
+            " new_tokens kv_heads capacity% sinks window magnitude_count bytes",
+            "D BITS CODE_BITS MAGNITUDE ALIGNED BLOCK_T",
         ),
         parse_signature(
             "active",

@@ -55,6 +55,8 @@ def standard_nodes(size: int) -> Iterator[dict[str, Any]]:
         | _slerp((8, size))
         | {"retention": "minmax", "retention_scope": "any-head", "magnitude": "blended"},
         writer | _slerp((8, size)) | decoded,
+        writer | _slerp((4, size)) | {"delta_bits": 4, "slerp_t": 0.5},
+        writer | _slerp((16, size)) | {"delta_bits": 2, "slerp_t": 0.5} | decoded,
         writer | {"mode": "subspace", "key_bits": mixed, "value_bits": mixed} | decoded,
         writer
         | {"mode": "subspace", "key_bits": (8, size), "value_bits": (4, size), "code_heads": 1}

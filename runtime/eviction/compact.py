@@ -11,6 +11,8 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Slots = npt.NDArray[np.int64]
 KEY_TILE, WORD, VALUE_TILE = 16, 4, 4  # docs/operator.md, `tile`
+_CODES = ("key_code", "value_code", "key_delta", "value_delta")  # in rows or tiles
+_NUMBERS = ("key_magnitude", "value_magnitude", "key_delta_ratio", "value_delta_ratio")
 
 
 def segment_starts(table: Array, length: int) -> Slots:
@@ -63,11 +65,11 @@ def compact_row(
     first = int(np.argmax(gone))
     source = left[first:]  # slots below the first gap stay where they are
     target = np.arange(first, left.size)
-    for name in ("key_code", "value_code"):
+    for name in _CODES:
         if name in group:
             move = _move_tiles if tiled else _move_slots
-            move(group[name][row], source, target, name == "key_code")
-    for name in ("key_magnitude", "value_magnitude"):
+            move(group[name][row], source, target, name.startswith("key"))
+    for name in _NUMBERS:
         if name in group:
             _move_slots(group[name][row], source, target)
     if "key_code" not in group:

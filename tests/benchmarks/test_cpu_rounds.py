@@ -94,6 +94,8 @@ def test_bytes_that_must_move() -> None:
     traffic = our_traffic(form, shape)
     assert traffic.cache == 32 * 2 * (2 * 64 + 4) + (150 - 32) * 2 * 2 * 128 * 2
     assert traffic.tables == 2 * 144 * 2 * 128 * (2 + 2)
+    deltas = our_traffic(known["slerp 4 bit, deltas 4 bit"], shape)
+    assert deltas.cache == 32 * 2 * 2 * (64 + 2 + 64 + 2) + (150 - 32) * 2 * 2 * 128 * 2
 
 
 def test_retained_tokens_are_marked() -> None:

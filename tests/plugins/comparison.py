@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minicache.exporter import schemas
 from minicache.plugins.reference import dequantise, pack_row, run_group, tile_to_row, unpack_row
 from tests.helpers import Call, assert_close
 from tests.tolerances import (
@@ -107,7 +108,7 @@ class Judge:
                 assert_same(a, b, f"{name} of {where}")
         if attributes["mode"] == "exact":
             return
-        first = attributes["sinks"]
+        first, states = attributes["sinks"], (actual, expected)
         coded = slice(first, max(first, total - attributes["window"]))
         for kind in ("key", "value"):
             name = f"{kind}_magnitude"
@@ -115,11 +116,15 @@ class Judge:
             assert_same(np.signbit(a), np.signbit(b), f"sign of {name}, {where}")
             a64, b64 = a.astype(np.float64), b.astype(np.float64)
             assert (np.abs(a64 - b64) <= FP16_ULP * np.abs(b64) + FP16_TINY).all(), (name, where)
-            self._compare_codes(kind, actual, expected, coded, where)
-            # What no call has encoded keeps its poison.
+            self._compare_codes(f"{kind}_code", attributes[f"{kind}_bits"], states, coded, where)
             later = slice(coded.stop, None)
-            a, b = (x[name][:, later].view(np.uint16) for x in (actual, expected))
-            assert_same(a, b, f"{name} beyond c1 of {where}")
+            self._compare_untouched(name, states, later, where)
+            if delta := schemas.delta_code(attributes):
+                self._compare_codes(f"{kind}_delta", delta, states, coded, where)
+                name = f"{kind}_delta_ratio"
+                a64, b64 = (x[name][:, coded].astype(np.float64) for x in states)
+                assert (np.abs(a64 - b64) <= FP16_ULP * b64 + FP16_TINY).all(), (name, where)
+                self._compare_untouched(name, states, later, where)
         if "retained_position" in actual:
             a, b = actual["retained_position"], expected["retained_position"]
             assert_same(a, b, f"retained_position of {where}")
@@ -127,6 +132,14 @@ class Judge:
             np.testing.assert_allclose(a, b, atol=SIMILARITY, err_msg=f"similarity of {where}")
             a, b = (x["similarity_range"] for x in (actual, expected))
             np.testing.assert_allclose(a, b, atol=SIMILARITY, err_msg=f"range of {where}")
+
+    @staticmethod
+    def _compare_untouched(
+        name: str, states: tuple[State, State], later: slice, where: str
+    ) -> None:
+        """What no call has encoded keeps its poison."""
+        a, b = (x[name][:, later].view(np.uint16) for x in states)
+        assert_same(a, b, f"{name} beyond c1 of {where}")
 
     def _compare_mass(self, actual: Array, expected: Array, left: int, where: str) -> None:
         largest = max(float(expected[:left].max(initial=0)), 1.0)
@@ -136,13 +149,11 @@ class Judge:
         assert_same(*same, f"attention_mass of free slots, {where}")
 
     def _compare_codes(
-        self, kind: str, actual: State, expected: State, coded: slice, where: str
+        self, name: str, bits: Sequence[int], states: tuple[State, State], coded: slice, where: str
     ) -> None:
-        attributes, name = self.attributes, f"{kind}_code"
-        bits = attributes[f"{kind}_bits"]
-        rows = [x[name] for x in (actual, expected)]
-        if attributes["code_layout"] == "tile":
-            rows = [tile_to_row(x, kind) for x in rows]
+        rows = [x[name] for x in states]
+        if self.attributes["code_layout"] == "tile":
+            rows = [tile_to_row(x, name.partition("_")[0]) for x in rows]
         for beyond in (slice(coded.stop, None), slice(0, coded.start)):
             assert_same(*(x[:, beyond] for x in rows), f"{name} of {where}")
         segments = [unpack_row(x[:, coded], bits) for x in rows]

@@ -24,6 +24,7 @@ SLERP: dict[str, Any] = {**CODED, "mode": "slerp"}
 MODES: dict[str, dict[str, Any]] = {
     "exact": {},
     "slerp": SLERP,
+    "slerp-delta": {**SLERP, "slerp_t": 0.5, "delta_bits": 4},
     "slerp-threshold": {**SLERP, "retention": "threshold", "retention_threshold": 0.7},
     "slerp-minmax": {**SLERP, "retention": "minmax", "retention_gamma": 0.3},
     "slerp-budget": {**SLERP, "retention": "budget"},

@@ -93,6 +93,34 @@ def plain_restored(layers: Sequence[Array], t: float, magnitude: str, bits: int)
     return [m * plain_grid(direction, bits) for m in magnitudes]
 
 
+def plain_pair(
+    layers: Sequence[Array], magnitude: str, bits: int, delta_bits: int, basis: Array | None
+) -> list[Array]:
+    """The same of a pair with deltas: each layer's own, by its own cosine, of the halfway merge.
+
+    ``basis`` [rank, D], whose coefficients are fp16, stands in the place of ``delta_bits``.
+    """
+    lengths = [float(np.linalg.norm(x)) for x in layers]
+    units = [np.asarray(x, float) / n for x, n in zip(layers, lengths, strict=True)]
+    direction = plain_slerp(*units, 0.5)
+    chosen = {"own": lengths, "upper": lengths[-1:] * 2, "blended": [sum(lengths) / 2] * 2}
+    restored = []
+    for unit, length in zip(units, chosen[magnitude], strict=True):
+        cosine = float(unit @ direction)
+        delta = unit - cosine * direction
+        size = float(np.linalg.norm(delta))
+        if basis is not None:
+            kept = (basis.astype(float) @ (delta / size)).astype(np.float16).astype(float)
+            stored = size * (kept @ basis.astype(float))
+        elif delta_bits == 2:
+            grid = np.array([-1.5, -0.5, 0.5, 1.5]) * size / np.sqrt(delta.size)
+            stored = np.array([grid[np.argmin(np.abs(grid - x))] for x in delta])
+        else:
+            stored = size * plain_grid(delta / size, delta_bits)
+        restored.append(length * (cosine * plain_grid(direction, bits) + stored))
+    return restored
+
+
 def plain_similarity(attributes: dict[str, Any], keys: Array, values: Array) -> float:
     """Similarity of one token from its ``[G, Hk, D]`` keys and values."""
     if len(keys) == 1:
@@ -109,19 +137,22 @@ def plain_similarity(attributes: dict[str, Any], keys: Array, values: Array) -> 
     return min(cosines) if attributes["retention_scope"] == "any-head" else float(np.mean(cosines))
 
 
-def plain_token(attributes: dict[str, Any], kind: str, array: Array) -> Array:
-    """Restores all layers' heads ``[G, Hk, D]`` of one token from its code."""
+def plain_token(
+    attributes: dict[str, Any], kind: str, array: Array, basis: Array | None = None
+) -> Array:
+    """Restores all layers' heads ``[G, Hk, D]`` of one token from its code; ``basis`` of deltas."""
     group, heads, _ = array.shape
     order = attributes[f"{kind}_head_permutation"] or list(range(heads)) * group
     out = np.zeros(array.shape, float)
     for h in range(heads):
         places = [(g, order[g * heads + h]) for g in range(group)]
-        restored = plain_restored(
-            [array[place] for place in places],
-            attributes["slerp_t"],
-            attributes["magnitude"],
-            attributes[f"{kind}_bits"][0],
-        )
+        vectors, rule = [array[place] for place in places], attributes["magnitude"]
+        bits, delta_bits = attributes[f"{kind}_bits"][0], attributes["delta_bits"]
+        if delta_bits or basis is not None:
+            own = None if basis is None else basis[h]
+            restored = plain_pair(vectors, rule, bits, delta_bits, own)
+        else:
+            restored = plain_restored(vectors, attributes["slerp_t"], rule, bits)
         for place, vector in zip(places, restored, strict=True):
             out[place] = vector
     return out
@@ -137,10 +168,11 @@ def plain_slerp_mode(
     calls: list[tuple[int, int]],
     capacity: int = 6,
     turn: Turn = lambda kind, position, vectors, back: vectors,
+    bases: dict[str, Array] | None = None,
 ) -> np.ndarray:
     """The same by plain loops: what each token is read as is decided from its position alone.
 
-    Tokens are merged and compared where ``turn`` takes them.
+    Tokens are merged and compared where ``turn`` takes them; ``bases`` are those of deltas.
     """
     sinks, window = attributes["sinks"], attributes["window"]
     group, _, tokens, heads, size = text.query.shape
@@ -148,7 +180,8 @@ def plain_slerp_mode(
     coded = {kind: full[kind].copy() for kind in full}
     for kind, array in coded.items():
         for p in range(sinks, tokens):
-            merged = plain_token(attributes, kind, turn(kind, p, full[kind][:, p], False))
+            basis = (bases or {}).get(f"{kind}_delta_basis")
+            merged = plain_token(attributes, kind, turn(kind, p, full[kind][:, p], False), basis)
             array[:, p] = turn(kind, p, merged, True)
     there = [{kind: turn(kind, p, full[kind][:, p], False) for kind in full} for p in range(tokens)]
     cosines = [plain_similarity(attributes, token["key"], token["value"]) for token in there]

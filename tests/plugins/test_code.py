@@ -122,7 +122,7 @@ def test_16_bits_are_half_precision() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: quantise(np.ones(4), 2), "2 bits"),
+        (lambda: quantise(np.ones(4), 3), "3 bits"),
         (lambda: pack_row([np.ones(3)], (4, 3)), "3 components"),
         (lambda: pack_row([np.ones(4)], (8, 5)), "not 5"),
         (lambda: pack_row([], (8, 4)), "0 segments"),

@@ -23,6 +23,12 @@ CASES = [
     "tests/plugins/test_ort_maths.py::test_slerp_codes",
     "tests/plugins/test_ort_maths.py::test_slerp_variants",
 ]
+DELTA_CASES = [
+    "tests/plugins/test_ort_delta.py::test_codes",
+    "tests/plugins/test_ort_delta.py::test_integers",
+    "tests/plugins/test_ort_delta.py::test_any_lengths",
+    "tests/plugins/test_ort_delta_contract.py::test_degenerate_vectors",
+]
 SUBSPACE_CASES = [
     "tests/plugins/test_ort_subspace.py::test_different_codes_for_keys_and_values",
     "tests/plugins/test_ort_subspace.py::test_partial_rotary",
@@ -57,6 +63,13 @@ def run_cases(library: Path, isa: str, cases: list[str]) -> None:
 def test_instruction_set(ort_library: Path, isa: str) -> None:
     """Exact and slerp mode."""
     run_cases(ort_library, isa, CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", list(NEEDS))
+def test_instruction_set_with_deltas(ort_library: Path, isa: str) -> None:
+    """Deltas of a pair, by bits and by a basis."""
+    run_cases(ort_library, isa, DELTA_CASES)
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ OPERATOR = Path(__file__).parents[2] / "docs" / "operator.md"
 ALWAYS = ["query", "key", "value", "past_lengths", "total_lengths"]
 EXACT = ["past_exact_key", "past_exact_value"]
 CODED = ["past_key_code", "past_value_code", "past_key_magnitude", "past_value_magnitude", *EXACT]
+DELTAS = [f"past_{n}" for n in ("key_delta", "value_delta", "key_delta_ratio", "value_delta_ratio")]
+BASES = ["key_delta_basis", "value_delta_basis"]
 RETAINS = [
     f"past_{n}"
     for n in (
@@ -42,6 +44,10 @@ ARITIES: list[tuple[dict[str, Any], list[str]]] = [
     ({"mode": "slerp", "has_decoder": 1, "group_slot": 0, "segment_length": 16},
      [*ALWAYS, *DECODERS, "rope_frequencies", *CODED]),
     ({"mode": "slerp", "group_slot": 0, "segment_length": 16}, [*ALWAYS, *CODED]),
+    ({"mode": "slerp", "group_slot": 0, "delta_bits": 4}, [*ALWAYS, *CODED[:4], *DELTAS, *EXACT]),
+    ({"mode": "slerp", "group_slot": 1, "delta_rank": 2, "has_decoder": 1},
+     [*ALWAYS, *DECODERS, "key_encoder", "value_encoder", *BASES, *CODED[:4], *DELTAS, *EXACT,
+      "k_0", "v_0"]),
     ({"mode": "subspace", "has_decoder": 1, "group_size": 2, "retention": "budget"},
      [*ALWAYS, *DECODERS, *CODED]),
     ({"evicts": 1}, [*ALWAYS, *EXACT, "past_evicted"]),
@@ -93,6 +99,8 @@ def test_code_bytes_are_padded_segments(bits: tuple[int, ...], size: int) -> Non
         },
         {"mode": "slerp", "magnitude": "upper", "key_bits": 4, "value_bits": 16},
         {"mode": "slerp", "retention": "budget", "window": 8, "ring_slots": 20},
+        {"mode": "slerp", "delta_bits": 2},
+        {"mode": "slerp", "delta_rank": 3},
         {"evicts": 1, "observes": 4},
     ],
 )
@@ -117,6 +125,8 @@ def test_state_shapes_follow_the_table(given: dict[str, Any]) -> None:
         letters["slots"] = min(64, attributes["ring_slots"]) if window else 64
     letters["key bytes"] = schemas.code_bytes(attributes["key_bits"])
     letters["value bytes"] = schemas.code_bytes(attributes["value_bits"])
+    letters["delta bytes"] = schemas.code_bytes(schemas.delta_code(attributes))
+    letters["1"] = 1
     letters["G or 1"] = letters["G"] if attributes["magnitude"] == "own" else 1
     text = {state.name: state.shape for state in schemas.STATES}
     for name, array in new_state(attributes, 2, 64, 5, segments=3).items():
@@ -168,6 +178,7 @@ def test_the_operator_page_refers_to_the_table_and_names_what_it_explains() -> N
     assert "exporter/schemas.py" in page
     words = [*schemas.MODES, *schemas.MAGNITUDES, *schemas.RETENTIONS, *schemas.CODE_LAYOUTS]
     words += [*schemas.RETENTION_SCOPES, "attention_bias", "head_sink", "similarity_range"]
-    words += ["evicted", "attention_mass"]
+    words += ["evicted", "attention_mass", "delta_bits", "delta_rank", "key_delta_basis"]
+    words += ["key_delta_ratio", "value_delta"]
     for word in words:
         assert f"`{word}" in page or word in page, word

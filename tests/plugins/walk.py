@@ -153,10 +153,14 @@ def assert_same_reads(attributes: dict[str, Any], a: State, b: State, row: Row) 
     for kind in ("key", "value"):
         pairs = [[x[f"exact_{kind}"][:, :, slots] for x in (a, b)]]
         pairs.append([x[f"{kind}_magnitude"][:, sinks:end].view(np.uint16) for x in (a, b)])
-        codes = [x[f"{kind}_code"] for x in (a, b)]
-        if attributes["code_layout"] == "tile":
-            codes = [tile_to_row(code, kind) for code in codes]
-        pairs.append([code[:, sinks:end] for code in codes])
+        for name in ("code", "delta")[: 2 if schemas.delta_code(attributes) else 1]:
+            codes = [x[f"{kind}_{name}"] for x in (a, b)]
+            if attributes["code_layout"] == "tile":
+                codes = [tile_to_row(code, kind) for code in codes]
+            pairs.append([code[:, sinks:end] for code in codes])
+        if schemas.delta_code(attributes):
+            ratios = [x[f"{kind}_delta_ratio"] for x in (a, b)]
+            pairs.append([ratio[:, sinks:end].view(np.uint16) for ratio in ratios])
         for pair in pairs:
             np.testing.assert_array_equal(*pair, kind)
     if "retained_position" not in a:

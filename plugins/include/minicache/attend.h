@@ -46,6 +46,7 @@ struct Widths {
   int64_t key;     // of a key code and of the query that meets it
   int64_t value;   // of a value code
   int64_t output;  // of a part's row; values of codes are summed in its last `value` floats
+  int64_t delta;   // of a delta; 0: there are none
 };
 
 // RoPE by minus the offset of a segment: how keys enter its frame, before they meet an encoder.
@@ -59,6 +60,14 @@ struct Rotation {
   int64_t SegmentOf(int64_t position) const {
     return segment_length > 0 ? position / segment_length : 0;
   }
+};
+
+// Deltas of one code head's keys or values (docs/operator.md, "Deltas of a pair").
+struct DeltaRun {
+  const char* code;
+  const uint16_t* ratio;  // fp16, one per slot
+  const char* basis;      // [components, D]; nullptr: deltas are vectors
+  Dtype basis_dtype;
 };
 
 // Cached or new tokens of one kv head that are read alike: slots [begin, end) of `key` and `value`.
@@ -79,6 +88,8 @@ struct TokenRun {
   const uint16_t* key_magnitude;
   const uint16_t* value_magnitude;
   int64_t magnitude_stride;
+  DeltaRun key_delta;
+  DeltaRun value_delta;
   // Slots that are read from the side buffer without a mark, as after going back; mostly none.
   const int32_t* skipped;
   int64_t skipped_count;
@@ -108,6 +119,9 @@ struct AttendTask {
   const CodeFormat* value_format;
   Maths key_maths;  // wishes: where a task has many rows, and with other layouts, fp32 is used
   Maths value_maths;
+  const CodeFormat* delta_format;  // of keys and values; nullptr: no deltas
+  Maths delta_maths;
+  float delta_sign;  // of this layer of the pair
   const TokenRun* runs;
   int32_t run_count;
   // Queries meet key codes as decoder * (rotated query).

@@ -28,6 +28,8 @@ struct RawAttributes {
   std::string code_layout = "row";
   float slerp_t = 0.6f;
   std::string magnitude = "own";
+  int64_t delta_bits = 0;
+  int64_t delta_rank = 0;
   std::string retention = "none";
   float retention_threshold = 0.9f;
   float retention_gamma = 0.05f;
@@ -75,6 +77,8 @@ struct Attributes {
   int64_t magnitude_count;  // per token and code head
   CodeFormat key_format;
   CodeFormat value_format;
+  CodeFormat delta_format;               // of keys and of values; no components: no deltas
+  int64_t delta_rank;                    // 0: deltas are vectors
   std::vector<int64_t> key_permutation;  // [G * Hk], the identity where absent
   std::vector<int64_t> value_permutation;
   bool has_bias;
@@ -87,6 +91,7 @@ struct Attributes {
   bool retains() const { return coded() && retention != Retention::kNone; }
   bool writes() const { return slot == group_size - 1; }
   int64_t slack() const { return ring_slots - window; }  // X
+  bool has_delta() const { return delta_format.components > 0; }
   bool subspace() const { return mode == Mode::kSubspace; }
   // `slerp` in a common basis (docs/operator.md, "Aligned slerp").
   bool aligned() const { return mode == Mode::kSlerp && has_decoder; }
@@ -100,5 +105,11 @@ std::string CheckAttributes(const RawAttributes& raw, Attributes* checked);
 
 // Its part on eviction.
 std::string CheckEviction(const RawAttributes& raw, Attributes* checked);
+
+// Its part on deltas of a pair; the format's layout is that of codes.
+std::string CheckDelta(const RawAttributes& raw, Layout layout, Attributes* checked);
+
+// Bytes of a segment with its padding (SEGMENT_ALIGNMENT of exporter/schemas.py).
+inline int32_t PaddedBytes(int32_t bytes) { return (bytes + 3) / 4 * 4; }
 
 }  // namespace minicache

@@ -44,6 +44,12 @@ struct EncodeTask {
   char* code;           // [Hc, C, bytes]
   uint16_t* magnitude;  // [Hc, C, magnitude_count]
   int32_t magnitude_count;
+  // Deltas of a pair, of format `delta_format`; nullptr: none.
+  const CodeFormat* delta_format;
+  char* delta;            // [Hc, C, bytes]
+  uint16_t* delta_ratio;  // [Hc, C]
+  const char* basis;      // [Hc, components, D]; nullptr: deltas are vectors
+  Dtype basis_dtype;
   float* scratch;  // EncodeScratchFloats
   // Per position from `begin` on: sum and minimum of the cosines of neighbouring layers.
   float* cosine_sum;

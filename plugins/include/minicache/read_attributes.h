@@ -16,6 +16,8 @@ void VisitArity(const Visit& visit, Raw* raw) {
   visit("has_bias", &raw->has_bias);
   visit("has_sink", &raw->has_sink);
   visit("has_decoder", &raw->has_decoder);
+  visit("delta_bits", &raw->delta_bits);
+  visit("delta_rank", &raw->delta_rank);
   visit("evicts", &raw->evicts);
   visit("observes", &raw->observes);
 }

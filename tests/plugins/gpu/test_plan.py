@@ -57,6 +57,8 @@ def plan_of(
             tensors[name] = PlacedTensor("int32", (batch,), address)
         elif name == "rope_frequencies":
             tensors[name] = PlacedTensor("float32", (size // 2,), address)
+        elif part == "delta_basis":
+            tensors[name] = PlacedTensor("float16", (kv_heads, full["delta_rank"], size), address)
         elif part in shapes:
             dtype = "float32" if part == "step" else "float16"
             tensors[name] = PlacedTensor(dtype, shapes[part], address)
@@ -83,6 +85,7 @@ SLERP = {"mode": "slerp", "window": 4, "ring_slots": 8}
     ("attributes", "options", "words"),
     [
         (make_attributes(**SLERP, code_layout="tile"), {}, "code_layout is 'tile'"),
+        (make_attributes(**SLERP, slerp_t=0.5, delta_rank=2), {}, "delta_rank is 2: the GPU"),
         (subspace_attributes(segment_length=40), {}, "segment_length is 40"),
         (make_attributes(), {"types": {"T": "float32"}}, "the model is of type float"),
         (make_attributes(**SLERP), {"types": {"exact": "float32"}}, "past_exact_key' has type"),

@@ -112,6 +112,18 @@ MODES: dict[str, Callable[[Size], Group]] = {
     ),
     "budget": lambda size: slerp(size, retention="budget", magnitude="blended"),
     "aligned": lambda size: aligned(size, key_bits=4),
+    "deltas": lambda size: slerp(
+        size,
+        delta_bits=4,
+        slerp_t=0.5,
+        key_bits=4,
+        value_bits=8,
+        retention="threshold",
+        retention_threshold=0.3,
+    ),
+    "aligned deltas": lambda size: aligned(
+        size, delta_bits=2, slerp_t=0.5, key_bits=16, value_bits=4, magnitude="blended"
+    ),
 }
 
 
