@@ -40,6 +40,7 @@ from benchmarks.cpu.decoders import (
 from benchmarks.cpu.rounds import ratio
 from benchmarks.held_out import pick_documents, split_text
 from minicache.exporter.io import find_model_file
+from minicache.runtime.huge_pages import collapse_pages
 from minicache.runtime.spread import Spread
 from minicache.runtime.tokenizer import TextTokenizer
 
@@ -147,6 +148,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--text", type=Path, help="read this; without it: random tokens")
     parser.add_argument("--skip-fraction", type=float, default=0.5, help="of the text, that "
                         "calibrations may have seen")  # fmt: skip
+    parser.add_argument("--huge-pages", action="store_true", help="weights and baselines' caches "
+                        "in pages of 2 MB; the exports' caches keep small ones")  # fmt: skip
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(words)
 
@@ -160,6 +163,8 @@ def main(words: Sequence[str] | None = None) -> None:
         for start in range(0, given.tokens, CHUNK):
             forward(ids[:, start : min(start + CHUNK, given.tokens)])
         Timed().round(forward, ids[:, given.tokens : given.tokens + warm])
+    if given.huge_pages:
+        print(f"{collapse_pages() >> 20} MiB in pages of 2 MB")
     times = {name: Timed() for name in decoders}
     for turn in range(given.rounds):
         begin = given.tokens + warm + turn * given.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 from typing import Any
@@ -14,7 +15,7 @@ class LazyZeros:
     """Zeros that begin on a page of their own; a page is committed when it is first written to.
 
     NumPy's own zeros may come in pages of 2 MB, of which one token commits a whole one in each head
-    of each layer.
+    of each layer; these never do, whatever the system or ``collapse_pages`` gives others.
 
     Args:
         shape: dimensions, rows first.
@@ -33,6 +34,9 @@ class LazyZeros:
         count = math.prod(shape)
         size = max(count * kind.itemsize, 1)
         self._pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without large pages
+                self._pages.madvise(mmap.MADV_NOHUGEPAGE)
         self.array: npt.NDArray[Any] = np.frombuffer(self._pages, kind, count).reshape(shape)
 
     def release(self, rows: slice) -> None:

@@ -20,6 +20,7 @@ from minicache.runtime.device_binding import DeviceModel
 from minicache.runtime.errors import CapacityError, SessionError, StateFileError
 from minicache.runtime.eviction.evictor import Evictor
 from minicache.runtime.eviction.size import slots_per_row
+from minicache.runtime.huge_pages import collapse_pages
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.memory_guard import available_bytes, check_room
 from minicache.runtime.model import Model
@@ -60,11 +61,13 @@ class OpenModel:
         threads: int | None,
         providers: Sequence[str] | None,
         overcommit: bool,
+        huge_pages: bool,
     ) -> None:
         self.folder = Path(folder)
         self.manifest = Manifest.load(self.folder)
         self.longest_call: int | None = None
         self._on_device = self.manifest.target == TARGET
+        self._huge_pages = huge_pages
         opened = self._engine(providers) if self._on_device else self._graph(threads, providers)
         limit = checks.session_size(self.manifest, batch_size, max_sequence_length, threads)
         slots = slots_per_row(self.manifest, limit, cache_tokens)
@@ -96,6 +99,8 @@ class OpenModel:
 
         def opened(cache: Cache) -> Model:
             graph = open_graph(path, None if threads is None else int(threads), chosen, kernels)
+            if self._huge_pages:
+                collapse_pages()
             return (DeviceModel if on_device else BoundModel)(graph, cache, path)
 
         return opened

@@ -49,6 +49,11 @@ def add_generate_parser(subparsers: Any) -> None:
     parser.add_argument("--chat", action="store_true", help="use the model's chat template")
     parser.add_argument("--threads", type=int, help="CPU threads; None: ONNX Runtime's choice")
     parser.add_argument(
+        "--huge-pages",
+        action="store_true",
+        help="move weights into pages of 2 MB: starts later, faster in virtual machines",
+    )
+    parser.add_argument(
         "--max-sequence-length", type=int, metavar="C",
         help="capacity in tokens; None: what prompt and new tokens need",
     )  # fmt: skip
@@ -85,7 +90,12 @@ def run(arguments: argparse.Namespace) -> int:
     limit = arguments.max_sequence_length
     if limit is None:
         limit = min(needed, manifest.max_sequence_length)
-    with Session(arguments.folder, max_sequence_length=limit, threads=arguments.threads) as session:
+    with Session(
+        arguments.folder,
+        max_sequence_length=limit,
+        threads=arguments.threads,
+        huge_pages=arguments.huge_pages,
+    ) as session:
         return _generate(arguments, session, ids)
 
 
