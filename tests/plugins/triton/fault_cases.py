@@ -11,6 +11,17 @@ from typing import Any
 import numpy as np
 
 from tests.helpers import Text, make_attributes, make_text
+from tests.plugins.gpu.gpu_group import GpuGroup
+from tests.plugins.gpu.walk_modes import (
+    DECODE,
+    PREFILL,
+    compare,
+    empty_state,
+    slerp,
+    walk_calls,
+    walk_text,
+)
+from tests.plugins.gpu.walk_modes import SMALL as WALK
 from tests.plugins.subspace_text import make_tables, subspace_attributes
 from tests.plugins.triton.attend_walk import compare_walk
 from tests.plugins.triton.encode_walk import EncodeWalk
@@ -71,6 +82,16 @@ def codes() -> None:
     encode(attributes, text, [((0,), (16,)), ((16,), (3,))])
 
 
+def pair() -> None:
+    """Deltas of 4 bits beside directions of 8, as the plan launches them."""
+    attributes, _ = slerp(delta_bits=4, slerp_t=0.5)
+    text = walk_text(attributes, WALK)
+    text.query *= np.float16(0.2)
+    comparison = compare(GpuGroup(attributes, empty_state(attributes, WALK)))
+    for call in walk_calls(attributes, text, [PREFILL, DECODE]):
+        comparison.step(call)
+
+
 def joint() -> None:
     """Components of 8, 4 and 2 bits, some beyond their grids, in two segments."""
     attributes = subspace_attributes(**SMALL | {"group_size": 2, "segment_length": 8})
@@ -114,5 +135,5 @@ def encode(attributes: dict[str, Any], text: Any, calls: Any, tables: Any = ()) 
 
 CASES: dict[str, Callable[[], None]] = {
     case.__name__: case
-    for case in (exact, sliding, subspace, retained, codes, joint, retention, eviction)
+    for case in (exact, sliding, subspace, retained, codes, pair, joint, retention, eviction)
 }

@@ -150,6 +150,34 @@ ENCODE = (
 )  # fmt: skip
 
 
+PAIR = (
+    Fault(
+        "scores of deltas keep the middle of the grid", "pair", "attend_pair",
+        "(delta - delta_offset[:, None])", "(delta - 0.0 * delta_offset[:, None])",
+    ),
+    Fault(
+        "keys of the upper layer have the lower one's sign", "pair", "attend_pair",
+        "(sign * key_ratio)[None, :]", "key_ratio[None, :]",
+    ),
+    Fault(
+        "weights count for deltas as well", "pair", "attend_pair",
+        "splits // 2, total * 0.0", "splits // 2, total",
+    ),
+    Fault(
+        "ratios of values are those of keys", "pair", "attend_pair",
+        "tl.load(value_ratio_ptr + value_code", "tl.load(key_ratio_ptr + value_code",
+    ),
+    Fault(
+        "magnitudes lack the cosine", "pair", "encode_pair",
+        "factor = cosine * step", "factor = step",
+    ),
+    Fault(
+        "ratios lack the step of directions", "pair", "encode_pair",
+        "own / tl.where(step > 0, step, 1.0)", "own",
+    ),
+)  # fmt: skip
+
+
 def plant(fault: Fault | None, folder: Path) -> Path:
     """Copies the kernels to ``folder/triton``, one of them with a fault; returns ``folder``.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.triton.seeded_faults import ATTEND, ENCODE, KERNELS, Fault, plant
+from tests.plugins.triton.seeded_faults import ATTEND, ENCODE, KERNELS, PAIR, Fault, plant
 
 ROOT = Path(__file__).parents[3]
 # Looked for and not imported: only the subprocesses need them.
@@ -43,7 +43,7 @@ def outcomes(folder: Path, faults: Sequence[Fault]) -> dict[str, str]:
     return {name: outcome for name, (_, outcome) in zip(names, said, strict=True)}
 
 
-@pytest.mark.parametrize("faults", [ATTEND, ENCODE], ids=["attend", "encode"])
+@pytest.mark.parametrize("faults", [ATTEND, ENCODE, PAIR], ids=["attend", "encode", "pair"])
 def test_every_fault_differs_from_the_reference(faults: Sequence[Fault], tmp_path: Path) -> None:
     """And the same cases pass on an unchanged copy."""
     said = outcomes(tmp_path, faults)
@@ -61,6 +61,8 @@ def test_faults_name_one_place(text: str, tmp_path: Path) -> None:
 
 
 def test_faults_have_names_of_their_own() -> None:
-    names = [fault.name for fault in (*ATTEND, *ENCODE)]
+    names = [fault.name for fault in (*ATTEND, *ENCODE, *PAIR)]
     assert len(set(names)) == len(names)
-    assert {fault.file for fault in (*ATTEND, *ENCODE)} <= {p.stem for p in KERNELS.glob("*.py")}
+    assert {fault.file for fault in (*ATTEND, *ENCODE, *PAIR)} <= {
+        p.stem for p in KERNELS.glob("*.py")
+    }
