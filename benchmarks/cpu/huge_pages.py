@@ -12,9 +12,10 @@ import mmap
 
 import numpy as np
 
+from minicache.runtime.huge_pages import HUGE_PAGE
+
 Array = np.ndarray
-HUGE = 2 << 20
-_CHUNK = 32 * HUGE
+_CHUNK = 32 * HUGE_PAGE
 _LINE = 64
 
 
@@ -40,8 +41,8 @@ class HugePages:
 
     @staticmethod
     def _chunk(size: int) -> Array:
-        size = -(-max(size, _CHUNK) // HUGE) * HUGE
-        pages = mmap.mmap(-1, size + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        size = -(-max(size, _CHUNK) // HUGE_PAGE) * HUGE_PAGE
+        pages = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         pages.madvise(mmap.MADV_HUGEPAGE)
         whole = np.frombuffer(pages, np.uint8)
-        return whole[-whole.ctypes.data % HUGE :][:size]
+        return whole[-whole.ctypes.data % HUGE_PAGE :][:size]

@@ -15,6 +15,7 @@ import onnxruntime as ort
 from onnx import NodeProto, ValueInfoProto, helper, numpy_helper
 
 from benchmarks.cpu.huge_pages import HugePages
+from minicache.runtime.huge_pages import collapse_pages
 
 Array = np.ndarray
 
@@ -139,6 +140,7 @@ class LayerChain:
         session = ort.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
+        collapse_pages()  # constants are ONNX Runtime's own memory
         return Layers(session, self._bound, self._arrays, result, self.layers)
 
 
