@@ -44,7 +44,7 @@ class ExportOptions:
         plan: subspace: a plan to take instead of searching one.
         plan_minutes: subspace: time after which no further plan is measured.
         calibration: subspace, align, delta_rank: text to fit to; None takes the text that ships.
-        calibration_tokens: subspace, align: tokens of it to read at most.
+        calibration_tokens: subspace, align, delta_rank: tokens of it to read at most.
         cache: folder that keeps calibrations and measurements; None: the user's cache folder.
         start_layer: paper: first merged layer S; None means half depth.
         group_size: paper: layers per group G.

@@ -99,7 +99,7 @@ class OpenModel:
 
         def opened(cache: Cache) -> Model:
             graph = open_graph(path, None if threads is None else int(threads), chosen, kernels)
-            if self._huge_pages:
+            if self._huge_pages and not on_device:
                 collapse_pages()
             return (DeviceModel if on_device else BoundModel)(graph, cache, path)
 

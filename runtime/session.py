@@ -53,6 +53,7 @@ class Session(OpenModel, TextCalls, StateCalls):
             by need.
         huge_pages: move the weights, and what else the process holds, into pages of 2 MB
             (``collapse_pages``): faster in virtual machines, for a second or more at the start.
+            On CPUs only.
 
     Attributes:
         last_stats: counts and speeds of the last ``generate``.

@@ -8,6 +8,7 @@ them and those with small ones not. Here all have them.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 
 import numpy as np
@@ -43,6 +44,7 @@ class HugePages:
     def _chunk(size: int) -> Array:
         size = -(-max(size, _CHUNK) // HUGE_PAGE) * HUGE_PAGE
         pages = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        pages.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError, AttributeError):  # a system without
+            pages.madvise(mmap.MADV_HUGEPAGE)
         whole = np.frombuffer(pages, np.uint8)
         return whole[-whole.ctypes.data % HUGE_PAGE :][:size]

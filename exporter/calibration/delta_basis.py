@@ -55,8 +55,8 @@ def fit_delta_basis(
         moments = average_over_offsets(moments, rope, max_offset, own_share=0.0)
     energies, axes = np.linalg.eigh(moments)  # ascending
     rows = axes[:, :, ::-1][:, :, :rank].swapaxes(1, 2)
-    total = np.maximum(energies.sum(axis=1), np.finfo(np.float64).tiny)
-    kept = energies[:, ::-1][:, :rank].sum(axis=1) / total
+    total, main = energies.sum(axis=1), energies[:, ::-1][:, :rank].sum(axis=1)
+    kept = np.where(total > 0, main / np.where(total > 0, total, 1), 1)  # equal layers lack nothing
     return DeltaBasis(np.ascontiguousarray(rows, np.float32), float(kept.mean()))
 
 

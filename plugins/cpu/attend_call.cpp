@@ -12,8 +12,8 @@ namespace {
 // (New token, query head) pairs of a task, which share a block of keys.
 constexpr int64_t kLeastRows = 64, kMostRows = 256;
 constexpr int64_t kEnoughTasks = 64;  // no further splits beyond
-// Nor beyond this: each part rounds its queries anew and has sums to merge.
-constexpr int64_t kTasksPerThread = 4;
+// Nor beyond this per core: each part rounds its queries anew and has sums to merge.
+constexpr int64_t kTasksPerCore = 4;
 constexpr int64_t kLeastBlocks = 4;  // of 64 tokens per part
 // Floats of a group's queries in all segments; with more, each task makes those that it meets.
 constexpr int64_t kMostProjected = 1 << 20;
@@ -95,7 +95,7 @@ class Attention {
       }
     }
     const int64_t count = static_cast<int64_t>(groups_.size());
-    const int64_t enough = std::min(kEnoughTasks, kTasksPerThread * WorkerCount(INT64_MAX));
+    const int64_t enough = std::min(kEnoughTasks, kTasksPerCore * WorkerCount(INT64_MAX));
     for (int64_t i = 0; i < count; i++) {
       Group& group = groups_[i];
       group.parts =

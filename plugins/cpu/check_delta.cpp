@@ -1,3 +1,5 @@
+#include <cstdio>
+
 #include "minicache/attributes.h"
 
 namespace minicache {
@@ -20,13 +22,17 @@ std::string CheckDelta(const RawAttributes& raw, Layout layout, Attributes* chec
   if (bits == 0 && rank == 0) return "";
   if (checked->mode != Mode::kSlerp || raw.group_size != 2) {
     return "deltas are those of a pair in mode 'slerp', not of group_size " + text(raw.group_size) +
-           " in mode '" + raw.mode + "'";
+           " in mode '" + raw.mode + "'; set delta_bits and delta_rank to 0";
   }
   if (raw.slerp_t != 0.5f) {
-    return "one delta serves both layers at slerp_t 0.5, not at " + std::to_string(raw.slerp_t);
+    char found[32];
+    std::snprintf(found, sizeof found, "%g", static_cast<double>(raw.slerp_t));
+    return std::string("one delta serves both layers at slerp_t 0.5, not at ") + found +
+           "; set slerp_t to 0.5, or delta_bits and delta_rank to 0";
   }
   if (bits != 0 && bits * size % 8 != 0) {
-    return "delta_bits " + text(bits) + " do not fill bytes with head_size " + text(size);
+    return "delta_bits " + text(bits) + " do not fill bytes with head_size " + text(size) +
+           "; take delta_rank, or delta_bits 16";
   }
   CodeFormat& format = checked->delta_format;
   const auto width = static_cast<int32_t>(rank > 0 ? 16 : bits);

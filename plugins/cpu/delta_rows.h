@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/block_products.h"
+#include "cpu/code_products.h"
 #include "cpu/tables.h"
 
 namespace minicache {
@@ -45,6 +46,27 @@ static inline void AddDeltaRows(const AttendTask& task, const BlockView& block, 
   MapRows(scratch + block.begin * width, width, block.end - block.begin, delta.basis,
           delta.basis_dtype, task.head_size, format.components, copy, rows + block.begin * stride,
           stride);
+}
+
+// Whether key deltas can be read with lanes along tokens, as they lie.
+static inline bool HasTurnedDeltas(const AttendTask& task, const BlockView& block) {
+  return !block.run->key_delta.basis && IsVectorisable(*task.delta_format);
+}
+
+// The same for keys with lanes along tokens: `turned` [D, kBlockTokens].
+static inline void AddTurnedDeltas(const AttendTask& task, const BlockView& block, float* scratch,
+                                   float* turned) {
+  const CodeFormat& format = *task.delta_format;
+  const DeltaRun& delta = block.run->key_delta;
+  ReadKeysTransposed(format, DeltaBlock(format, delta, block), scratch);
+  alignas(64) float ratios[kBlockTokens];
+  ReadRatios(delta, block, task.delta_sign, ratios);
+  for (int64_t c = 0; c < format.components; c++) {
+    for (int t = block.begin / kLanes * kLanes; t < block.end; t += kLanes) {
+      const int64_t at = c * kBlockTokens + t;
+      Store(turned + at, Load(turned + at) + Load(ratios + t) * Load(scratch + at));
+    }
+  }
 }
 
 }  // namespace MINICACHE_ISA

@@ -40,7 +40,6 @@ static inline __attribute__((always_inline)) Words PairField(Words x, int shift,
 // The fields of all four bytes at bit `shift`, as bytes 0 .. 2^kBits - 1.
 template <int kBits>
 static inline __attribute__((always_inline)) Words ByteField(Words x, int shift) {
-  if (kBits == 8) return x;
   const Halves field = shift == 0 ? (Halves)x : (Halves)x >> shift;
   return (Words)(field & (uint16_t)(((1 << kBits) - 1) * 0x101));
 }

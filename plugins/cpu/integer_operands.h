@@ -23,8 +23,9 @@ static inline Grid MakeGrid(float scale, int64_t word_sum, int64_t twice_middle)
   return {scale, (int32_t)(doubled >> 1), doubled & 1 ? 0.5f : 0.f};
 }
 
-// Bytes need half of the operations of pairs, but without the fused instruction only fields below
-// 8 bits fit: the sum of two products of 8 bits overflows int16.
+// Bytes need half of the operations of pairs. Fields of 8 bits take pairs everywhere: without the
+// fused instruction two products overflow int16, and with it the accuracy that 8 bits are for is
+// lost.
 static constexpr bool TakesBytes(Maths maths, int bits) {
   return maths == Maths::kInt8 && bits < 8;
 }

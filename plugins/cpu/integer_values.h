@@ -15,8 +15,6 @@ static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const C
   Ahead next = *ahead;  // in registers
   constexpr int kHalves = kBytes ? 1 : 2, kLoads = kBits == 8 ? kColumns : 1;
   constexpr int kStride = kBytes ? IntegerWeights::kBytes : IntegerWeights::kPairs;
-  // Bytes are the signed side of the products: 8-bit codes less 128.
-  constexpr bool kSigned = kBytes && kBits == 8;
   constexpr int kMost = kBytes ? MostSums((1 << kBits) - 1, 255) : 1 << 20;
   const int32_t* words = (kBytes ? w.bytes : w.pairs) + row * kStride;
   const int span = SegmentBytes(s), shift = kBits * plane;
@@ -44,7 +42,6 @@ static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const C
       MINICACHE_UNROLL
       for (int c = 0; c < kLoads; c++) {
         x[c] = LoadBytesOfQuad(source + c * kLanes * 4, span - lane - c * kLanes);
-        if (kSigned) x[c] ^= 0x80808080u;
       }
       next.FetchNext();
       MINICACHE_UNROLL
@@ -82,7 +79,7 @@ static inline void AddColumns(const CodeFormat& f, const CodeSegment& s, const C
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
     const int64_t at = 2 * (row + r) + kBytes;
-    const Grid grid = MakeGrid(w.scales[at], w.sums[at], kSigned ? -1 : (1 << kBits) - 1);
+    const Grid grid = MakeGrid(w.scales[at], w.sums[at], (1 << kBits) - 1);
     MINICACHE_UNROLL
     for (int c = 0; c < kColumns; c++) {
       const int j = lane + (kBits == 8 ? c * kLanes : 0), p = kBits == 8 ? 0 : plane + c;

@@ -52,8 +52,10 @@ static inline void PackKeyCodes(const AttendTask& task, const BlockView& block, 
                                 const Workspace& w) {
   const CodeFormat& format = *task.key_format;
   const CodeBlock codes = {block.run->key + block.first * format.bytes, block.begin, block.end};
-  if (!task.delta_format && format.layout == Layout::kTile && IsVectorisable(format)) {
+  const bool turned = !task.delta_format || HasTurnedDeltas(task, block);
+  if (turned && format.layout == Layout::kTile && IsVectorisable(format)) {
     ReadKeysTransposed(format, codes, w.vectors);
+    if (task.delta_format) AddTurnedDeltas(task, block, w.delta_vectors, w.vectors);
     for (int64_t c = format.components; c < depth; c++) {
       memset(w.vectors + c * kBlockTokens, 0, kBlockTokens * sizeof(float));
     }

@@ -25,11 +25,16 @@ def check_delta(attributes: Attributes) -> None:
     if attributes["mode"] != "slerp" or attributes["group_size"] != 2:
         raise ValueError(
             "deltas are those of a pair in mode 'slerp', not of group_size "
-            f"{attributes['group_size']} in mode {attributes['mode']!r}"
+            f"{attributes['group_size']} in mode {attributes['mode']!r}; set delta_bits and "
+            "delta_rank to 0"
         )
     if attributes["slerp_t"] != 0.5:
         raise ValueError(
-            f"one delta serves both layers at slerp_t 0.5, not at {attributes['slerp_t']:g}"
+            f"one delta serves both layers at slerp_t 0.5, not at {attributes['slerp_t']:g}; set "
+            "slerp_t to 0.5, or delta_bits and delta_rank to 0"
         )
     if bits in (4, 2) and size % (8 // bits):
-        raise ValueError(f"delta_bits {bits} do not fill bytes with head_size {size}")
+        raise ValueError(
+            f"delta_bits {bits} do not fill bytes with head_size {size}; take delta_rank, or "
+            "delta_bits 16"
+        )

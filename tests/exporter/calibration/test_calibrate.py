@@ -119,14 +119,20 @@ def test_activations_that_are_not_finite_are_refused(tmp_path: Path, ort_library
 
 
 def test_chunks_give_the_same_activations(exact: Path) -> None:
+    """ONNX Runtime rounds inputs of int4 products to 8 bits: ties fall either way, and grow."""
     capture = ActivationCapture(exact, 96)
     text = [documents()[0][:90]]
     whole = next(iter(capture.run(text, 90)))
     parts = list(capture.run(text, 40))
     assert [(part.start, part.tokens) for part in parts] == [(0, 40), (40, 40), (80, 10)]
+    graph = onnx.load(exact / "model.onnx", load_external_data=False).graph
+    rounds = any(node.op_type == "MatMulNBits" for node in graph.node)
     for layer in range(len(capture.layers)):
         joined = np.concatenate([part.key[layer] for part in parts])
-        np.testing.assert_allclose(joined, whole.key[layer], atol=0.02 * np.abs(joined).max())
+        error = np.abs(joined - whole.key[layer]) / np.abs(joined).max()
+        if layer == 0 or not rounds:
+            assert error.max() < 1e-5
+        assert np.sqrt((error**2).mean()) < 0.01
 
 
 def test_documents_are_taken_from_all_over_the_text() -> None:
