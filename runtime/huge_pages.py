@@ -2,8 +2,8 @@
 
 A decode step reads every weight once, and in pages of 4 KB looks up an address for every 4 KB of
 them. In a virtual machine, where a lookup walks through two levels of page tables, that can take
-longer than the reading. What is in memory already is moved into large pages (``MADV_COLLAPSE`` of
-Linux 6.1); elsewhere all stays as it is.
+longer than the reading, as the host has it. What is in memory already is moved into large pages
+(``MADV_COLLAPSE`` of Linux 6.1); elsewhere all stays as it is.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class Session(OpenModel, TextCalls, StateCalls):
             to it that they are not (``row_bytes``). Only on the CPU, where memory is committed
             by need.
         huge_pages: move the weights, and what else the process holds, into pages of 2 MB
-            (``collapse_pages``): faster in virtual machines, for a second or more at the start.
-            On CPUs only.
+            (``collapse_pages``), which takes a second or more at the start and may decode
+            faster in virtual machines. On CPUs only.
 
     Attributes:
         last_stats: counts and speeds of the last ``generate``.

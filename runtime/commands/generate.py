@@ -51,7 +51,7 @@ def add_generate_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--huge-pages",
         action="store_true",
-        help="move weights into pages of 2 MB (CPUs): starts later, faster in virtual machines",
+        help="move weights into pages of 2 MB (CPUs): faster in some virtual machines",
     )
     parser.add_argument(
         "--max-sequence-length", type=int, metavar="C",
