@@ -68,27 +68,6 @@ static inline RowTile MakeTile(const AttendTask& task, const BlockView& block, i
   return tile;
 }
 
-// Tokens of the vector at `t` that a query at `position` sees among [begin, end).
-static inline Ints Visible(const AttendTask& task, const BlockView& block,
-                           const TokenFactors* factors, int64_t position, int t, int begin,
-                           int end) {
-  const Ints lane = LaneIndex() + t;
-  Ints visible = (lane >= begin) & (lane < end);
-  if (factors) {
-    Ints usable;
-    memcpy(&usable, factors->usable + t, sizeof usable);
-    visible &= usable;
-  }
-  const int32_t* positions = block.run->positions;
-  if (positions && task.local_window > 0) {
-    for (int i = 0; i < kLanes; i++) {
-      const bool here = t + i < end;
-      if (here && positions[block.first + t + i] <= position - task.local_window) visible[i] = 0;
-    }
-  }
-  return visible;
-}
-
 // Scores of a row of a tile become weights, 0 for those of the tile's tokens that it does not see.
 static inline void WeighTileRow(const AttendTask& task, const BlockView& block,
                                 const TokenFactors* factors, const RowTile& tile, int64_t row,

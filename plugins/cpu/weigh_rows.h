@@ -45,27 +45,6 @@ static inline void StoreMaxima(const Floats (&v)[kWeighedRows], float* target) {
 #endif
 }
 
-// Which of the tokens of the vector at `t` a query at `position` sees.
-static inline Ints VisibleLanes(const AttendTask& task, const BlockView& block,
-                                const TokenFactors* factors, int64_t position, int t, int begin,
-                                int end) {
-  const Ints lane = LaneIndex() + t;
-  Ints visible = (lane >= begin) & (lane < end);
-  if (factors) {
-    Ints usable;
-    memcpy(&usable, factors->usable + t, sizeof usable);
-    visible &= usable;
-  }
-  const int32_t* positions = block.run->positions;
-  if (positions && task.local_window > 0) {
-    for (int i = 0; i < kLanes; i++) {
-      const bool here = t + i < end;
-      if (here && positions[block.first + t + i] <= position - task.local_window) visible[i] = 0;
-    }
-  }
-  return visible;
-}
-
 // `kRows` rows of the new token at `position`. Weights are times the tokens' value magnitudes, if
 // there are any; `largest` takes the largest one of each row.
 template <int kRows>
@@ -93,7 +72,7 @@ static inline void WeighTogether(const AttendTask& task, const BlockView& block,
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) best[r] = hidden;
   for (int t = 0; t < kBlockTokens; t += kLanes) {
-    const Ints visible = VisibleLanes(task, block, factors, position, t, begin, end);
+    const Ints visible = Visible(task, block, factors, position, t, begin, end);
     const Floats factor = factors && !apart ? Load(factors->key + t) : one;
     MINICACHE_UNROLL
     for (int r = 0; r < kRows; r++) {

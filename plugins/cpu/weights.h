@@ -91,6 +91,27 @@ static inline void Narrow(const AttendTask& task, const BlockView& block, int64_
   }
 }
 
+// Tokens of the vector at `t` that a query at `position` sees among [begin, end).
+static inline Ints Visible(const AttendTask& task, const BlockView& block,
+                           const TokenFactors* factors, int64_t position, int t, int begin,
+                           int end) {
+  const Ints lane = LaneIndex() + t;
+  Ints visible = (lane >= begin) & (lane < end);
+  if (factors) {
+    Ints usable;
+    memcpy(&usable, factors->usable + t, sizeof usable);
+    visible &= usable;
+  }
+  const int32_t* positions = block.run->positions;
+  if (positions && task.local_window > 0) {
+    for (int i = 0; i < kLanes; i++) {
+      const bool here = t + i < end;
+      if (here && positions[block.first + t + i] <= position - task.local_window) visible[i] = 0;
+    }
+  }
+  return visible;
+}
+
 static inline void Rescale(float factor, int64_t n, float* x) {
   for (int64_t i = 0; i < n; i += kLanes) Store(x + i, Load(x + i) * Set(factor));
 }
