@@ -172,6 +172,7 @@ class Engine:
                 part.request = self._batch.add(job.prompt, job.max_new_tokens, **job.options)
             except MiniCacheError as error:  # of this request alone
                 self.meters.finished("refused")
+                self._gauge()
                 part.ticket.deliver([(part.index, Refused(str(error)))])
                 continue
             except BaseException:
@@ -195,6 +196,8 @@ class Engine:
             part.bytes = self.session.row_bytes(min(most, self.session.capacity))
             if self._running and self._reserved + part.bytes > self._budget:
                 return None  # and no younger one instead: it would wait for ever
+            # In this order: at no moment is a request that is about to run in neither count.
+            self.meters.active = len(self._running) + 1
             self.meters.waiting = len(self._waiting) - 1
             return self._waiting.popleft()
 

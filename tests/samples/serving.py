@@ -156,7 +156,8 @@ async def read(ticket: Any) -> list[int]:
 
 
 def idle(engine: Any) -> bool:
-    """Whether all that requests had was given back."""
+    """Whether all that requests had was given back; looks the way requests go: wait, then run."""
     meters = engine.meters
-    rows = engine._batch.free_rows == engine.options.rows
-    return rows and not (meters.active or meters.waiting or meters.kv_reserved or meters.kv_used)
+    if meters.waiting or meters.active or meters.kv_reserved or meters.kv_used:
+        return False
+    return engine._batch.free_rows == engine.options.rows

@@ -169,11 +169,12 @@ def test_a_request_cancelled_on_its_way_to_a_row_gives_it_back(
     serving: Any, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, _ = start(rows=1)
-    add, tickets = engine._batch.add, []
+    add, tickets, counted = engine._batch.add, [], []
 
     def cancel_and_add(*given: Any, **options: Any) -> int:
         if tickets:
             tickets.pop().cancel()
+        counted.append((engine.meters.active, engine.meters.waiting))
         return int(add(*given, **options))
 
     async def run() -> None:
@@ -183,5 +184,6 @@ def test_a_request_cancelled_on_its_way_to_a_row_gives_it_back(
         await until(lambda: engine.meters.outcomes["cancelled"] == 1)
         await until(lambda: idle(engine))
         assert len(await read(engine.submit([job(serving)]))) == 5
+        assert counted == [(1, 0)] * 2  # never out of sight
 
     asyncio.run(run())
