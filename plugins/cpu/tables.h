@@ -11,9 +11,16 @@ namespace MINICACHE_ISA {
 // Rows of a table that are multiplied together: they stay in the cache for all rows of x.
 constexpr int64_t kTableRows = 16;
 
-// A step reads each table once, from memory: so far ahead of its products it is fetched. The tables
-// of the next head follow, so that fetching beyond the end of one is no waste.
-constexpr int64_t kTableAhead = 4096;
+// A step reads each table once, from memory: so many bytes ahead of its products it is fetched,
+// into the first cache from the second, and into that one, which waits for more lines at a time,
+// from memory. The tables of the next head follow, so that fetching beyond the end of one is no
+// waste.
+constexpr int64_t kTableAhead = 2048, kTableFarAhead = 12288;
+
+static inline void FetchTable(const char* at) {
+  __builtin_prefetch(at + kTableAhead);
+  __builtin_prefetch(at + kTableFarAhead, 0, 2);
+}
 
 // out[c] = table[c] . x for a single x: eight rows of the table hide the latency of additions.
 template <class E>
@@ -22,14 +29,14 @@ static inline void ProjectRow(const float* x, const Vectors& v, int64_t count, f
   int64_t c = 0;
   for (; c + kRows <= count; c += kRows) {
     const char* rows = v.data + c * v.stride;
-    const char* ahead = rows + kTableAhead;
+    const char* line = rows;
     Floats sums[kRows];
     MINICACHE_UNROLL
     for (int i = 0; i < kRows; i++) sums[i] = Floats{};
-    for (int64_t d = 0; d < v.width; d += kLanes, ahead += kBytes) {
+    for (int64_t d = 0; d < v.width; d += kLanes, line += kBytes) {
       const Floats w = Load(x + d);
       MINICACHE_UNROLL
-      for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(ahead + i);
+      for (int i = 0; i < kBytes; i += 64) FetchTable(line + i);
       MINICACHE_UNROLL
       for (int i = 0; i < kRows; i++) {
         sums[i] += w * E::Lanes(rows + i * v.stride + d * E::kBytes);
@@ -49,10 +56,10 @@ static inline void ProjectTableRows(const float* x, int64_t x_stride, int64_t ro
                                     int64_t out_stride) {
   constexpr int64_t kTokens = 4;  // what Dots takes at once
   if (rows == 1) return ProjectRow<E>(x, v, count, out);
-  Ahead ahead = {v.data + kTableAhead, count * v.stride};
+  const char* line = v.data;
   const int64_t lines = kTokens * v.stride / 64 + 1;
   for (int64_t c = 0; c < count; c += kTokens) {
-    for (int64_t i = 0; i < lines; i++) ahead.FetchNext();
+    for (int64_t i = 0; i < lines; i++, line += 64) FetchTable(line);
     const int64_t n = count - c < kTokens ? count - c : kTokens;
     Dots<E>(x, x_stride, v.data + c * v.stride, v.stride, rows, n, v.width, out + c, out_stride,
             nullptr);
@@ -81,10 +88,10 @@ template <class E>
 static inline void AddTableRows(const float* x, int64_t x_stride, int64_t rows, const Vectors& v,
                                 int64_t count, float* out, int64_t out_stride) {
   constexpr int64_t kStrip = kTileVectors * kLanes;
-  Ahead ahead = {v.data + kTableAhead, count * v.stride};
+  const char* line = v.data;
   const int64_t lines = count * kStrip * E::kBytes / 64 + 1;
   for (int64_t n = 0; n < v.width; n += kStrip) {
-    for (int64_t i = 0; i < lines; i++) ahead.FetchNext();
+    for (int64_t i = 0; i < lines; i++, line += 64) FetchTable(line);
     const int64_t width = v.width - n < kStrip ? v.width - n : kStrip;
     AddProduct<E>(x, x_stride, v.data + n * E::kBytes, v.stride, rows, count, width, out + n,
                   out_stride);
