@@ -109,6 +109,36 @@ static inline void StoreSums(Floats a, Floats b, Floats c, Floats d, float* targ
 #endif
 }
 
+#if defined(__AVX512F__)
+// Sums of four vectors each, sums[r][t], to target[r * stride + t]: the vectors are added while
+// they are transposed, first within quarters, then across them, in half the steps of four
+// StoreSums.
+static inline void StoreSquare(const Floats (&sums)[4][4], float* target, int64_t stride) {
+  const auto pairs = [](Floats a, Floats b) __attribute__((always_inline)) {
+    return _mm512_add_ps(_mm512_unpacklo_ps((__m512)a, (__m512)b),
+                         _mm512_unpackhi_ps((__m512)a, (__m512)b));
+  };
+  const auto fours = [](__m512 a, __m512 b) __attribute__((always_inline)) {
+    const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  };
+  const auto quarters = [](__m512 a, __m512 b) __attribute__((always_inline)) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  };
+  __m512 row[4];
+  MINICACHE_UNROLL
+  for (int r = 0; r < 4; r++) {
+    row[r] = fours(pairs(sums[r][0], sums[r][1]), pairs(sums[r][2], sums[r][3]));
+  }
+  const __m512 all = quarters(quarters(row[0], row[1]), quarters(row[2], row[3]));
+  _mm_storeu_ps(target, _mm512_castps512_ps128(all));
+  _mm_storeu_ps(target + stride, _mm512_extractf32x4_ps(all, 1));
+  _mm_storeu_ps(target + 2 * stride, _mm512_extractf32x4_ps(all, 2));
+  _mm_storeu_ps(target + 3 * stride, _mm512_extractf32x4_ps(all, 3));
+}
+#endif
+
 template <class E, int kRows, int kTokens>
 static inline void DotTile(const float* q, int64_t q_stride, const char* k, int64_t k_stride,
                            int64_t depth, float* s, int64_t s_stride) {
@@ -132,6 +162,9 @@ static inline void DotTile(const float* q, int64_t q_stride, const char* k, int6
       for (int t = 0; t < kTokens; t++) sums[r][t] += w * x[t];
     }
   }
+#if defined(__AVX512F__)
+  if constexpr (kRows == 4 && kTokens == 4) return StoreSquare(sums, s, s_stride);
+#endif
   MINICACHE_UNROLL
   for (int r = 0; r < kRows; r++) {
     if constexpr (kTokens % 4 == 0) {
