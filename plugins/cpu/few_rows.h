@@ -182,6 +182,13 @@ static inline void AddDeltaValues(const AttendTask& task, const BlockView& block
   }
 }
 
+// The deltas of a block; nothing where there are none.
+static inline Ahead DeltasAhead(const AttendTask& task, const DeltaRun& run,
+                                const BlockView& block) {
+  const int64_t bytes = task.delta_format ? task.delta_format->bytes : 0;
+  return {run.code + block.first * bytes, block.end * bytes};
+}
+
 static inline void AttendFewCodes(const AttendTask& task, const BlockView& block, int64_t rows,
                                   Workspace* space, DeltaTask* delta) {
   const Workspace& w = *space;
@@ -195,13 +202,10 @@ static inline void AttendFewCodes(const AttendTask& task, const BlockView& block
   // Each product fetches what the next one reads.
   const Ahead values_ahead = {value, (int64_t)block.end * values.bytes};
   const Ahead keys_ahead = {key + kBlockTokens * keys.bytes, next_count * keys.bytes};
-  Ahead key_deltas_ahead = values_ahead, value_deltas_ahead = keys_ahead;
-  if (task.delta_format) {
-    const int64_t bytes = task.delta_format->bytes;
-    key_deltas_ahead = {run.key_delta.code + block.first * bytes, block.end * bytes};
-    value_deltas_ahead = {run.value_delta.code + block.first * bytes, block.end * bytes};
-  }
-  ScoreFewCodes(task, block, {key, block.begin, block.end}, key_deltas_ahead, rows, space);
+  const Ahead key_deltas = DeltasAhead(task, run.key_delta, block);
+  const Ahead value_deltas = DeltasAhead(task, run.value_delta, block);
+  const CodeBlock key_codes = {key, block.begin, block.end};
+  ScoreFewCodes(task, block, key_codes, task.delta_format ? key_deltas : values_ahead, rows, space);
   if (task.delta_format) AddDeltaScores(task, block, values_ahead, rows, w, delta);
   TokenFactors factors;
   ReadMagnitudes(block, &factors);
@@ -209,7 +213,8 @@ static inline void AttendFewCodes(const AttendTask& task, const BlockView& block
   WeighRows(task, block, &factors, rows, w.softmax, largest);
   float* output = w.softmax.output + task.widths.output - task.widths.value;
   const CodeBlock codes = {value, block.begin, block.end};
-  AddFewCodes(task, block, codes, value_deltas_ahead, rows, largest, w, output);
+  AddFewCodes(task, block, codes, task.delta_format ? value_deltas : keys_ahead, rows, largest, w,
+              output);
   if (task.delta_format) AddDeltaValues(task, block, keys_ahead, rows, w, *delta, output);
 }
 

@@ -112,19 +112,6 @@ static inline void PutPairs(Ints x, int32_t* target, int64_t step, int64_t apart
   }
 }
 
-// Those of all quads one after the other.
-static inline void PutPairsInOrder(Ints x, int32_t* target) {
-  const Ints words = PairWords(x);
-#if defined(__AVX512F__)
-  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6);
-  const __m512i packed = _mm512_permutexvar_epi64(order, (__m512i)words);
-  _mm256_storeu_si256((__m256i*)target, _mm512_castsi512_si256(packed));
-#else
-  const __m256i packed = _mm256_permute4x64_epi64((__m256i)words, 0x08);
-  _mm_storeu_si128((__m128i*)target, _mm256_castsi256_si128(packed));
-#endif
-}
-
 typedef int8_t NarrowBytes __attribute__((vector_size(kLanes)));
 
 static inline void PutBytes(Ints x, int32_t* target, int64_t step) {
@@ -135,9 +122,39 @@ static inline void PutBytes(Ints x, int32_t* target, int64_t step) {
   for (int i = 0; i < kLanes / 4; i++) target[i * step] = words[i];
 }
 
-static inline void PutBytesInOrder(Ints x, int32_t* target) {
-  const NarrowBytes bytes = __builtin_convertvector(x, NarrowBytes);
-  memcpy(target, &bytes, sizeof bytes);
+// Those of four vectors, all quads one after the other: 32 words.
+static inline void PutPairsInOrder(const Ints (&x)[4], int32_t* target) {
+#if defined(__AVX512F__)
+  // Instructions that pack take quads of two vectors in turn.
+  const __m512i split = _mm512_set4_epi32(0x0f0e0b0a, 0x0d0c0908, 0x07060302, 0x05040100);
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+  for (int i = 0; i < 4; i += 2) {
+    const __m512i both = _mm512_packs_epi32((__m512i)x[i], (__m512i)x[i + 1]);
+    const __m512i words = _mm512_permutexvar_epi64(order, _mm512_shuffle_epi8(both, split));
+    _mm512_storeu_si512(target + 8 * i, words);
+  }
+#else
+  for (int i = 0; i < 4; i++) {
+    const __m256i packed = _mm256_permute4x64_epi64((__m256i)PairWords(x[i]), 0x08);
+    _mm_storeu_si128((__m128i*)(target + kLanes / 2 * i), _mm256_castsi256_si128(packed));
+  }
+#endif
+}
+
+// Likewise, for bytes: 16 words.
+static inline void PutBytesInOrder(const Ints (&x)[4], int32_t* target) {
+#if defined(__AVX512F__)
+  const __m512i low = _mm512_packs_epi32((__m512i)x[0], (__m512i)x[1]);
+  const __m512i high = _mm512_packs_epi32((__m512i)x[2], (__m512i)x[3]);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i words = _mm512_packus_epi16(low, high);
+  _mm512_storeu_si512(target, _mm512_permutexvar_epi32(order, words));
+#else
+  for (int i = 0; i < 4; i++) {
+    const NarrowBytes bytes = __builtin_convertvector(x[i], NarrowBytes);
+    memcpy(target + kLanes / 4 * i, &bytes, sizeof bytes);
+  }
+#endif
 }
 
 }  // namespace MINICACHE_ISA

@@ -32,8 +32,11 @@ static constexpr bool TakesBytes(Maths maths, int bits) {
 
 static inline int SegmentGroups(const CodeSegment& s) { return (SegmentBytes(s) + 3) / 4; }
 
+// Fields of a byte, without the division: operands are made once more for each segment of keys.
+static inline int Planes(int bits) { return 8 >> __builtin_ctz((unsigned)bits); }
+
 static inline int64_t SegmentWords(const CodeSegment& s, Maths maths) {
-  return (int64_t)SegmentGroups(s) * (8 / s.bits) * (TakesBytes(maths, s.bits) ? 1 : 2);
+  return (int64_t)SegmentGroups(s) * Planes(s.bits) * (TakesBytes(maths, s.bits) ? 1 : 2);
 }
 
 // Words of one query; PutPairs writes up to three groups behind the last one.
@@ -58,7 +61,7 @@ struct IntegerQueries {
 static inline void QuantiseSegment(const CodeSegment& s, Maths maths, const float* q,
                                    int32_t* words, int64_t rows, Grid* grid) {
   const bool bytes = TakesBytes(maths, s.bits);
-  const int planes = 8 / s.bits, span = SegmentBytes(s), twice_middle = (1 << s.bits) - 1;
+  const int planes = Planes(s.bits), span = SegmentBytes(s), twice_middle = (1 << s.bits) - 1;
   Floats best = {}, sizes = {};
   for (int c = 0; c < s.count; c += kLanes) {
     Floats x = Abs(Load(q + c));
@@ -68,7 +71,7 @@ static inline void QuantiseSegment(const CodeSegment& s, Maths maths, const floa
   }
   const float largest = Maximum(best), total = Sum(sizes);
   // No sum overflows: sum |word| (2^b - 1) <= 2^30, where each word is rounded by half a unit.
-  const float most = (float)((1 << 30) / twice_middle - s.count);
+  const float most = (float)(1 << 30) / (float)twice_middle - (float)s.count;
   float scale = largest / (bytes ? 127.f : 32767.f);
   if (total > most * scale) scale = total / most;
   const Floats inverse = Set(scale > 0.f ? 1.f / scale : 0.f);
@@ -146,15 +149,16 @@ static inline void QuantiseWeights(const float* weights, const float* largest, i
   constexpr int kStride = kAsBytes ? IntegerWeights::kBytes : IntegerWeights::kPairs;
   int32_t* words = (kAsBytes ? out.bytes : out.pairs) + row * kStride;
   Ints total[4] = {};
-  Floats inverse[kRows];
   MINICACHE_UNROLL
-  for (int r = 0; r < kRows; r++) inverse[r] = Set(largest[r] > 0.f ? kMost / largest[r] : 0.f);
-  MINICACHE_UNROLL
-  for (int t = 0; t < kBlockTokens; t += kLanes) {
-    MINICACHE_UNROLL
-    for (int r = 0; r < kRows; r++) {
-      const Ints word = Round(Load(weights + r * kBlockTokens + t) * inverse[r]);
-      total[r] += word;
+  for (int r = 0; r < kRows; r++) {
+    const Floats inverse = Set(largest[r] > 0.f ? kMost / largest[r] : 0.f);
+    for (int t = 0; t < kBlockTokens; t += 4 * kLanes) {
+      Ints word[4];
+      MINICACHE_UNROLL
+      for (int i = 0; i < 4; i++) {
+        word[i] = Round(Load(weights + r * kBlockTokens + t + i * kLanes) * inverse);
+        total[r] += word[i];
+      }
       if (kAsBytes) {
         PutBytesInOrder(word, words + r * kStride + t / 4);
       } else {

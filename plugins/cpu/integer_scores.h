@@ -75,6 +75,12 @@ static inline void ScoreIntegerTokens(const CodeFormat& f, const CodeBlock& bloc
   const char* tiles[kVectors];
   for (int v = 0; v < kVectors; v++) tiles[v] = TileOf(f, block, t + v * kLanes);
   const int32_t* words = q.words + row * q.stride;
+  Floats score[kRows][kVectors];
+  MINICACHE_UNROLL
+  for (int r = 0; r < kRows; r++) {
+    MINICACHE_UNROLL
+    for (int v = 0; v < kVectors; v++) score[r][v] = Floats{};
+  }
   for (int i = 0; i < f.segment_count; i++) {
     const CodeSegment& s = f.segments[i];
     const Grid* grids = q.grids + row * CodeFormat::kMaxSegments + i;
@@ -99,10 +105,15 @@ static inline void ScoreIntegerTokens(const CodeFormat& f, const CodeBlock& bloc
       const Grid& grid = grids[r * CodeFormat::kMaxSegments];
       MINICACHE_UNROLL
       for (int v = 0; v < kVectors; v++) {
-        float* target = scores + r * kBlockTokens + t + v * kLanes;
-        const Floats sum = (ToFloats((Words)sums[r][v]) + Set(grid.rest)) * Set(grid.scale);
-        Store(target, i == 0 ? sum : Load(target) + sum);
+        score[r][v] += (ToFloats((Words)sums[r][v]) + Set(grid.rest)) * Set(grid.scale);
       }
+    }
+  }
+  MINICACHE_UNROLL
+  for (int r = 0; r < kRows; r++) {
+    MINICACHE_UNROLL
+    for (int v = 0; v < kVectors; v++) {
+      Store(scores + r * kBlockTokens + t + v * kLanes, score[r][v]);
     }
   }
 }

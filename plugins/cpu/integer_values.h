@@ -1,7 +1,7 @@
 // Sums of value codes in the tile layout with integer weights: decode's few rows.
 #pragma once
 
-#include "cpu/integer_operands.h"
+#include "cpu/byte_values.h"
 
 namespace minicache {
 namespace MINICACHE_ISA {
@@ -99,7 +99,9 @@ static inline void AddSegmentValues(const CodeFormat& f, const CodeSegment& s,
                                     float* out, int64_t stride, Ahead* ahead) {
   const int span = SegmentBytes(s);
   int lane = 0;
-  if constexpr (kBits == 8) {
+  if constexpr (kBytes && kHasByteDots) {
+    AddByteValues<kBits, kRows>(f, s, block, w, row, out, stride, ahead);
+  } else if constexpr (kBits == 8) {
     for (; lane + kLanes < span; lane += 2 * kLanes) {
       AddColumns<8, kBytes, kRows, 2>(f, s, block, lane, 0, w, row, out, stride, ahead);
     }
