@@ -10,22 +10,16 @@ import numpy as np
 from tests.helpers import poisoned_state
 from tests.plugins.comparison import Comparison
 from tests.plugins.ort_group import OrtGroup
+from tests.plugins.ragged_text import CAPACITY, SLOTS
 from tests.plugins.subspace_text import make_tables, subspace_attributes
 
-CAPACITY = 144
 MIXED, FOUR_BITS, TWO_BITS = (8, 16, 4, 16, 2, 32), (4, 64), (2, 64)
 BASE: dict[str, Any] = {
-    "window": 16,
-    "sinks": 4,
-    "ring_slots": 26,
+    **SLOTS,
     "segment_length": 32,
-    "head_size": 64,
-    "num_heads": 4,
-    "kv_num_heads": 2,
     "group_size": 2,
     "key_bits": MIXED,
     "value_bits": MIXED,
-    "code_layout": "tile",
 }
 
 

@@ -15,25 +15,20 @@ from tests.helpers import make_attributes, make_text, poisoned_state
 from tests.plugins.aligned_text import aligned_attributes, make_alignment, turned_text
 from tests.plugins.comparison import Comparison
 from tests.plugins.ort_group import OrtGroup
+from tests.plugins.ragged_text import (
+    CAPACITY,
+    PREFILL_TOKENS,
+    RETAINED,
+    SLOTS,
+    compare_ragged,
+)
 from tests.plugins.test_ort_rewind import KernelGroup
 from tests.plugins.walk import CAPACITY as WALK_CAPACITY
 from tests.plugins.walk import POLICIES, walk
 from tests.plugins.walk import SMALL as WALK_SMALL
 from tests.tolerances import ATTENTION
 
-CAPACITY = 144
-RETAINED = 9
-PREFILL = ([37, 20], [9, 0], [1, 26])  # ragged; the second row skips a call
-BASE: dict[str, Any] = {
-    "window": 16,
-    "sinks": 4,
-    "ring_slots": 26,
-    "head_size": 64,
-    "num_heads": 4,
-    "kv_num_heads": 2,
-    "segment_length": 32,
-    "code_layout": "tile",
-}
+BASE = SLOTS | {"segment_length": 32}
 
 
 def run_text(
@@ -51,13 +46,9 @@ def run_text(
     tables = make_alignment(attributes, dtype=table_dtype, rotary=rotary)
     state = poisoned_state(attributes, 2, CAPACITY, RETAINED, exact_dtype)
     comparison = Comparison(OrtGroup(library, attributes, state, dtype, 2, tables=tables))
-    text = make_text(attributes, 48 + steps, batch=2, dtype=dtype, seed=1)
+    text = make_text(attributes, PREFILL_TOKENS + steps, batch=2, dtype=dtype, seed=1)
     text = turned_text(attributes, tables, text)
-    past = np.zeros(2, int)
-    for new in (*PREFILL, *[[1, 1]] * steps):
-        comparison.step(text.call(list(past), list(new), capacity=CAPACITY))
-        past += new
-    comparison.finish()
+    compare_ragged(comparison, text, steps)
 
 
 @pytest.mark.parametrize("layout", ["row", "tile"])

@@ -16,23 +16,18 @@ from tests.helpers import make_text, poisoned_state
 from tests.plugins.comparison import Comparison
 from tests.plugins.delta_text import delta_attributes, tables_of
 from tests.plugins.ort_group import OrtGroup
+from tests.plugins.ragged_text import (
+    CAPACITY,
+    PREFILL_TOKENS,
+    RETAINED,
+    SLOTS,
+    compare_ragged,
+)
 from tests.plugins.walk import CAPACITY as WALK_CAPACITY
 from tests.plugins.walk import POLICIES, walk
 from tests.plugins.walk import SMALL as WALK_SMALL
 from tests.tolerances import ATTENTION
 
-CAPACITY = 144
-RETAINED = 9
-PREFILL = ([37, 20], [9, 0], [1, 26])  # ragged; the second row skips a call
-BASE: dict[str, Any] = {
-    "window": 16,
-    "sinks": 4,
-    "ring_slots": 26,
-    "head_size": 64,
-    "num_heads": 4,
-    "kv_num_heads": 2,
-    "code_layout": "tile",
-}
 ALIGNED = {"has_decoder": 1, "segment_length": 32}
 KINDS: list[dict[str, int]] = [{"delta_bits": bits} for bits in (16, 4, 2)]
 KINDS += [{"delta_rank": rank} for rank in (1, 3, 16, 64)]
@@ -49,19 +44,15 @@ def run_text(
     steps: int = 12,
 ) -> None:
     """Runs ragged prefill chunks and decode steps of a batch of two on kernel and reference."""
-    attributes = delta_attributes(**BASE | variant)
+    attributes = delta_attributes(**SLOTS | variant)
     state = poisoned_state(attributes, 2, CAPACITY, RETAINED, exact_dtype)
     tables = tables_of(attributes, table_dtype)
     kernel = OrtGroup(library, attributes, state, dtype, 2, tables=tables, maths=maths)
     comparison = Comparison(kernel)
-    text = make_text(attributes, 48 + steps, batch=2, dtype=dtype, seed=1)
+    text = make_text(attributes, PREFILL_TOKENS + steps, batch=2, dtype=dtype, seed=1)
     if maths != "fp32":  # scores as large as a trained model's: see INTEGER_MATHS
         text = dataclasses.replace(text, query=(text.query * 0.2).astype(dtype))
-    past = np.zeros(2, int)
-    for new in (*PREFILL, *[[1, 1]] * steps):
-        comparison.step(text.call(list(past), list(new), capacity=CAPACITY))
-        past += new
-    comparison.finish()
+    compare_ragged(comparison, text, steps)
 
 
 @pytest.mark.parametrize("layout", ["row", "tile"])

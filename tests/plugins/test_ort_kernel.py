@@ -11,21 +11,16 @@ import pytest
 from tests.helpers import make_attributes, make_text, poisoned_state
 from tests.plugins.comparison import Comparison
 from tests.plugins.ort_group import OrtGroup
+from tests.plugins.ragged_text import (
+    CAPACITY,
+    PREFILL_TOKENS,
+    RETAINED,
+    SLOTS,
+    compare_ragged,
+)
 
-CAPACITY = 144
-RETAINED = 9
-PREFILL = ([37, 20], [9, 0], [1, 26])  # ragged; the second row skips a call
 STEPS = 64
-SLERP = {
-    "mode": "slerp",
-    "window": 16,
-    "sinks": 4,
-    "ring_slots": 26,
-    "head_size": 64,
-    "num_heads": 4,
-    "kv_num_heads": 2,
-    "code_layout": "tile",
-}
+SLERP = SLOTS | {"mode": "slerp"}
 
 
 def run_text(
@@ -45,13 +40,9 @@ def run_text(
         exact_dtype = dtype if attributes["mode"] == "exact" else np.float16
     state = poisoned_state(attributes, 2, capacity, RETAINED, exact_dtype)
     comparison = Comparison(OrtGroup(library, attributes, state, dtype, threads))
-    tokens = 48 + steps
+    tokens = PREFILL_TOKENS + steps
     text = make_text(attributes, tokens, batch=2, dtype=dtype, noise=noise, seed=1)
-    past = np.zeros(2, int)
-    for new in (*PREFILL, *[[1, 1]] * steps):
-        comparison.step(text.call(list(past), list(new), capacity=capacity))
-        past += new
-    comparison.finish()
+    compare_ragged(comparison, text, steps, capacity)
 
 
 EXACT: list[dict[str, Any]] = [

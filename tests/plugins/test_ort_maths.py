@@ -16,22 +16,17 @@ from tests.helpers import Text, make_attributes, make_text, poisoned_state
 from tests.plugins.comparison import Comparison
 from tests.plugins.ort_group import OrtGroup
 from tests.plugins.ort_subspace import BASE, FOUR_BITS, MIXED, TWO_BITS, make_comparison
+from tests.plugins.ragged_text import (
+    CAPACITY,
+    PREFILL_TOKENS,
+    RETAINED,
+    SLOTS,
+    compare_ragged,
+)
 from tests.plugins.subspace_text import make_tables, subspace_attributes
 
 MATHS = ("int16", "int8")
-CAPACITY = 144
-RETAINED = 9
-PREFILL = ([37, 20], [9, 0], [1, 26])  # ragged; the second row skips a call
-SLERP: dict[str, Any] = {
-    "mode": "slerp",
-    "window": 16,
-    "sinks": 4,
-    "ring_slots": 26,
-    "head_size": 64,
-    "num_heads": 4,
-    "kv_num_heads": 2,
-    "code_layout": "tile",
-}
+SLERP = SLOTS | {"mode": "slerp"}
 
 
 @pytest.fixture(autouse=True)
@@ -48,12 +43,8 @@ def calm_text(attributes: dict[str, Any], tokens: int, batch: int = 2, seed: int
 
 def run_text(comparison: Comparison, steps: int = 10) -> None:
     """Runs ragged prefill chunks and decode steps of a batch of two on kernel and reference."""
-    text = calm_text(comparison.kernel.attributes, 48 + steps)
-    past = np.zeros(2, int)
-    for new in (*PREFILL, *[[1, 1]] * steps):
-        comparison.step(text.call(list(past), list(new), capacity=CAPACITY))
-        past += new
-    comparison.finish()
+    text = calm_text(comparison.kernel.attributes, PREFILL_TOKENS + steps)
+    compare_ragged(comparison, text, steps)
 
 
 def run_slerp(library: Path, maths: str, variant: dict[str, Any], steps: int = 10) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.helpers import make_text
-from tests.plugins.ort_subspace import CAPACITY, FOUR_BITS, MIXED, TWO_BITS, make_comparison
+from tests.plugins.ort_subspace import FOUR_BITS, MIXED, TWO_BITS, make_comparison
+from tests.plugins.ragged_text import PREFILL_TOKENS, compare_ragged
 
-PREFILL = ([37, 20], [9, 0], [1, 26])  # ragged; the second row skips a call
 STEPS = 64
 
 
@@ -25,12 +25,10 @@ def run_text(
 ) -> None:
     """Runs ragged prefill chunks and decode steps of a batch of two on kernel and reference."""
     comparison = make_comparison(library, variant, dtype=dtype, **options)
-    text = make_text(comparison.kernel.attributes, 48 + steps, batch=2, dtype=dtype, seed=1)
-    past = np.zeros(2, int)
-    for new in (*PREFILL, *[[1, 1]] * steps):
-        comparison.step(text.call(list(past), list(new), capacity=CAPACITY))
-        past += new
-    comparison.finish()
+    text = make_text(
+        comparison.kernel.attributes, PREFILL_TOKENS + steps, batch=2, dtype=dtype, seed=1
+    )
+    compare_ragged(comparison, text, steps)
 
 
 @pytest.mark.parametrize("layout", ["row", "tile"])

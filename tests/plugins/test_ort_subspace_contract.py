@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_text, poisoned_state
 from tests.plugins.ort_group import OrtGroup
-from tests.plugins.ort_subspace import BASE, CAPACITY, make_comparison
+from tests.plugins.ort_subspace import BASE, make_comparison
+from tests.plugins.ragged_text import CAPACITY
 from tests.plugins.subspace_text import make_tables, subspace_attributes
 
 
