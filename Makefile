@@ -54,8 +54,8 @@ serve-check: native
 	$(PYTHON) -m venv build/serve
 	build/serve/bin/python -m pip install --quiet -r samples/03_serve_ray/requirements.txt \
 	  onnxruntime numpy onnx onnx-ir tokenizers jinja2 rich pytest hypothesis
-	PYTHONPATH=build/editable/import build/serve/bin/python -m pytest -q -p no:cacheprovider \
-	  tests/samples -k serve
+	PYTHONPATH=$(CURDIR)/build/editable/import build/serve/bin/python -m pytest -q \
+	  -p no:cacheprovider tests/samples/test_serve_*.py
 
 clean:
 	rm -rf build $(VENV) out
