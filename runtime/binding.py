@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime.cache import Cache
+from minicache.runtime.eviction.slot_move import SlotMove
 from minicache.runtime.ort import load_onnxruntime
 from minicache.runtime.ort_model import OrtModel
 from minicache.runtime.row_binding import RowBinding
+from minicache.runtime.used_slots import slots_by_head
 
 _KEPT_BINDINGS = 32  # each row on its own, and the ranges that decode, of a few dozen rows
 
@@ -66,15 +69,24 @@ class BoundModel(OrtModel):
         """Never: any rows can be bound; see ``Model``."""
         return False
 
-    def push(self, rows: slice, *, whole: bool = False) -> None:
+    def push(self, rows: slice, states: Collection[str] | None = None) -> None:
         """Nothing: the kernels read the cache's arrays themselves."""
 
-    def pull(self, rows: slice) -> None:
+    def pull(self, rows: slice, states: Collection[str] | None = None) -> None:
         """Nothing, likewise."""
+
+    def move_slots(self, past: str, row: int, move: SlotMove) -> None:
+        """Moves slots in the cache's arrays."""
+        name = self._cache.states[past].name
+        move.apply(name, slots_by_head(name, self._cache.arrays[past][row]))
 
     def release(self, rows: slice) -> None:
         """Gives the rows' memory back to the system."""
         self._cache.release(rows)
+
+    def release_slots(self, group: int, row: int, first: int) -> None:
+        """Gives memory of the row back to the system; see ``Model``."""
+        self._cache.release_slots(group, row, first)
 
     def run(
         self,

@@ -22,7 +22,7 @@ CODED = tuple(
     for kind in ("key", "value")
     for part in ("code", "magnitude", "delta", "delta_ratio")
 )
-_EXACT = ("exact_key", "exact_value")
+EXACT = ("exact_key", "exact_value")
 _EMPTY = {"retained_position": -1, "evicted": 0}  # what remembers tokens by position
 
 
@@ -135,7 +135,7 @@ class Cache:
         coded = any(state.group == group and state.name in CODED for state in self.states.values())
         for past, state in self.states.items():
             shape = self.arrays[past].shape
-            if state.group != group or state.name not in (CODED if coded else _EXACT):
+            if state.group != group or state.name not in (CODED if coded else EXACT):
                 continue
             axis = shape.index(self.capacity, 2)
             slot = math.prod(shape[axis + 1 :])
@@ -153,6 +153,11 @@ class Cache:
     def nbytes(self) -> int:
         """Bytes of all buffers."""
         return sum(array.nbytes for array in self.arrays.values())
+
+    @property
+    def marks(self) -> list[str]:
+        """The states that ``clear`` sets back, by graph input name."""
+        return [past for past, state in self.states.items() if state.name in _EMPTY]
 
     def views(self) -> dict[str, npt.NDArray[Any]]:
         """Read-only views of the buffers (no copies), by graph input name."""

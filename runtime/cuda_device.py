@@ -108,6 +108,27 @@ class CudaDevice:
         if array.nbytes:
             self._call("cuMemcpyDtoHAsync", array.ctypes.data, address, array.nbytes, self._stream)
 
+    def copy_lines(
+        self, target: int, source: int, lines: int, size: int, target_pitch: int, source_pitch: int
+    ) -> None:
+        """Queues a copy on the device; both sides must not overlap.
+
+        Args:
+            target: address of the first line.
+            source: likewise, where it comes from.
+            lines: how many.
+            size: bytes of each.
+            target_pitch: bytes from one line's beginning to the next one's.
+            source_pitch: likewise.
+        """
+        kind = self._driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        copy = self._driver.CUDA_MEMCPY2D()
+        copy.dstMemoryType = copy.srcMemoryType = kind
+        copy.dstDevice, copy.dstPitch = target, target_pitch
+        copy.srcDevice, copy.srcPitch = source, source_pitch
+        copy.WidthInBytes, copy.Height = size, lines
+        self._call("cuMemcpy2DAsync", copy, self._stream)
+
     def synchronise(self) -> None:
         """Waits for all that is queued.
 

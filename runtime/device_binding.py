@@ -7,6 +7,7 @@ record once and replay (a CUDA graph).
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime.cache import Cache
-from minicache.runtime.model import no_room
+from minicache.runtime.eviction.slot_move import SlotMove
+from minicache.runtime.model import copy_failed, no_room
 from minicache.runtime.ort import CUDA, first_line, load_onnxruntime
 from minicache.runtime.ort_model import OrtModel
+from minicache.runtime.used_slots import slots_by_head
 
 _DEVICE = "cuda", 0
 _GRAPH_ID = "gpu_graph_id"  # of a run: which recording it is; -1: none
@@ -58,7 +61,8 @@ class DeviceModel(OrtModel):
             past: self._on_device(array.shape, self.element_type(past))
             for past, array in cache.arrays.items()
         }
-        self.push(slice(0, cache.batch_size))
+        self._window = graph.io_binding()
+        self.push(slice(0, cache.batch_size), cache.marks)
         self._decode: dict[tuple[int, ...], _Call] = {}
         self._other: dict[tuple[int, ...], _Call] = {}  # the last shape: prefill repeats one
         self._last: _Call | None = None
@@ -74,25 +78,62 @@ class DeviceModel(OrtModel):
         """Whether the call is one that is recorded: at fixed addresses; see ``Model``."""
         return self._records and tokens == 1
 
-    def push(self, rows: slice, *, whole: bool = False) -> None:
-        """Brings rows of the cache's arrays to the device; see ``Model``."""
-        for past, value in self._states.items():
-            if whole or self._cache.states[past].name == "retained_position":
-                # A value is written as a whole, and what the host has of other rows is old.
-                array, given = self._cache.arrays[past], self._cache.arrays[past][rows].copy()
-                if given.shape != array.shape:
-                    array[...] = value.numpy().view(array.dtype)
-                    array[rows] = given
-                value.update_inplace(array)
+    def push(self, rows: slice, states: Collection[str] | None = None) -> None:
+        """Copies rows of the cache's arrays to the device; see ``Model``."""
+        for past in self._states if states is None else states:
+            self._write(past, self._address(past, rows.start), self._cache.arrays[past][rows])
 
-    def pull(self, rows: slice) -> None:
-        """Copies rows of the state to the cache's arrays."""
-        for past, value in self._states.items():
-            array = self._cache.arrays[past]
-            array[rows] = value.numpy().view(array.dtype)[rows]
+    def pull(self, rows: slice, states: Collection[str] | None = None) -> None:
+        """Copies rows of the state to the cache's arrays; see ``Model``."""
+        for past in self._states if states is None else states:
+            array = self._cache.arrays[past][rows]
+            array[...] = self._read(past, self._address(past, rows.start), array.shape)
+
+    def move_slots(self, past: str, row: int, move: SlotMove) -> None:
+        """Moves slots on their way through the host, head by head; see ``Model``.
+
+        ONNX Runtime copies between host and device, and before version 1.23 nothing on a device.
+        """
+        name = self._cache.states[past].name
+        heads = slots_by_head(name, self._cache.arrays[past][row])
+        first, end = int(move.target[0]), int(move.source[-1]) + 1
+        head_bytes, slot_bytes = heads[0].nbytes, heads[0, 0].nbytes
+        for head in range(len(heads)):
+            begin = self._address(past, row) + head * head_bytes + first * slot_bytes
+            array = self._read(past, begin, heads[head, first:end].shape)
+            self._write(past, begin, array[move.source - first])
+
+    def _read(self, past: str, address: int, shape: Sequence[int]) -> npt.NDArray[Any]:
+        """A copy of some of a state that lies together on the device."""
+        try:
+            array: npt.NDArray[Any] = self._part(past, address, shape).numpy()
+        except Exception as error:  # ONNX Runtime raises several unrelated classes
+            raise copy_failed("onnxruntime", first_line(error)) from error
+        return array
+
+    def _write(self, past: str, address: int, array: npt.NDArray[Any]) -> None:
+        try:
+            self._part(past, address, array.shape).update_inplace(array)
+        except Exception as error:  # likewise
+            raise copy_failed("onnxruntime", first_line(error)) from error
+
+    def _part(self, past: str, address: int, shape: Sequence[int]) -> Any:
+        """A value over a part of a state, until the next one is asked for.
+
+        A value that owns memory is copied as a whole. One over an address, which only a binding
+        makes, is as large as is said; bfloat16 goes as its bits. The binding is never run.
+        """
+        kind = self._cache.arrays[past].dtype
+        name = self._cache.states[past].present
+        self._window.clear_binding_outputs()
+        self._window.bind_output(name, *_DEVICE, kind, list(shape), address)
+        return self._window.get_outputs()[0]
 
     def release(self, rows: slice) -> None:
         """Nothing: the device keeps the memory for the next text."""
+
+    def release_slots(self, group: int, row: int, first: int) -> None:
+        """Nothing, likewise."""
 
     def run(
         self,

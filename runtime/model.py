@@ -6,13 +6,14 @@ TensorRT. Letters: B batch, K positions with logits, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from minicache.runtime.errors import SessionError
+from minicache.runtime.eviction.slot_move import SlotMove
 
 
 class Model(Protocol):
@@ -40,20 +41,52 @@ class Model(Protocol):
     def needs_all_rows(self, tokens: int) -> bool:
         """Whether a call of ``tokens`` new tokens per row must run on all rows of the cache."""
 
-    def push(self, rows: slice, *, whole: bool = False) -> None:
+    def push(self, rows: slice, states: Collection[str] | None = None) -> None:
         """Brings rows of the cache's arrays to the kernels.
 
         Args:
             rows: contiguous ones.
-            whole: all of the state; False: only what an empty row must hold, as everything else
-                is written before it is read.
+            states: which, by graph input name; None: all. An empty row needs ``Cache.marks`` alone:
+                everything else is written before it is read.
+
+        Raises:
+            SessionError: the device refused the copy; the rows then hold anything.
         """
 
-    def pull(self, rows: slice) -> None:
-        """Brings rows of the cache's arrays up to date."""
+    def pull(self, rows: slice, states: Collection[str] | None = None) -> None:
+        """Brings rows of the cache's arrays up to date.
+
+        Args:
+            rows: contiguous ones.
+            states: which, by graph input name; None: all.
+
+        Raises:
+            SessionError: the device refused the copy.
+        """
+
+    def move_slots(self, past: str, row: int, move: SlotMove) -> None:
+        """Moves slots of one row, where the kernels have them; elsewhere the host's array is stale.
+
+        Args:
+            past: graph input name of a state whose slots hold tokens.
+            row: of the cache.
+            move: which slots, and where to.
+
+        Raises:
+            SessionError: the device refused the copy; the row then holds anything.
+        """
 
     def release(self, rows: slice) -> None:
         """Gives the memory of rows back where the system takes it; they then hold anything."""
+
+    def release_slots(self, group: int, row: int, first: int) -> None:
+        """Gives memory of one row of a group back where the system takes it.
+
+        Args:
+            group: number of the merge group.
+            row: of the cache.
+            first: slots below it may hold tokens; the others then hold anything.
+        """
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:
         """Addresses of the state in the last run, and of its output; equal in place."""
@@ -67,6 +100,13 @@ def call_failed(library: str, reason: str) -> SessionError:
     return SessionError(
         f"{library} failed in this call ({reason}); the cache has not advanced, reset() before "
         "going on"
+    )
+
+
+def copy_failed(library: str, reason: str) -> SessionError:
+    """The error of a copy between host and device that ``library`` refused."""
+    return SessionError(
+        f"{library} cannot copy the cache from or to the GPU ({reason}); reset() before going on"
     )
 
 

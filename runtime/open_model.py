@@ -81,7 +81,8 @@ class OpenModel:
             self.capacity = limit
             self._evictor = Evictor(self.manifest, self._cache)
             if slots < limit:
-                self.longest_call = self._evictor.longest_call
+                engine, room = self.longest_call, self._evictor.longest_call
+                self.longest_call = room if engine is None else min(engine, room)
         self._model: Model | None = opened(self._cache)
         self._lengths = np.zeros(batch_size, np.int32)
         self._rewind = RewindGuard(self.manifest, int(batch_size))

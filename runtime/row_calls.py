@@ -94,7 +94,7 @@ class RowCalls(ABC):
             past = session._lengths[rows].copy()
             checks.capacity(past, new, session.capacity, session.manifest, rows.start)
             if session._evictor is not None:
-                session._evictor.make_room(rows, past, new)
+                session._evictor.make_room(model, rows, past, new)
             total = past + new
             control: dict[str, npt.NDArray[Any]] = {
                 "input_ids": ids,
@@ -106,8 +106,8 @@ class RowCalls(ABC):
             if logits is not None:
                 result = np.empty(shape, np.float32) if out is None else out
             whole = session.manifest.fixed_batch > 0 or model.needs_all_rows(ids.shape[1])
-            all_rows = session.batch_size if whole else 0
-            run_rows(model, control, result, shape, rows.start, all_rows)
+            lengths_of_all = session._lengths if whole else None
+            run_rows(model, control, result, shape, rows.start, lengths_of_all)
             session._lengths[rows] = total
             session._rewind.advance(rows, total)
             session._tokens.append(rows.start, past, ids, new)
@@ -173,11 +173,11 @@ class RowCalls(ABC):
         session, rows = self.session, self._rows
         if session._evictor is None:
             return self.forward(input_ids, lengths, logits)
-        with session._running():
-            session._evictor.before_part(rows, lengths, left)
+        with session._running() as model:
+            session._evictor.before_part(model, rows, lengths, left)
         result = self.forward(input_ids, lengths, logits)
-        with session._running():
-            session._evictor.after_part(rows, lengths, left, session._lengths[rows])
+        with session._running() as model:
+            session._evictor.after_part(model, rows, lengths, left, session._lengths[rows])
         return result
 
     def reset(self, *, release: bool = False) -> None:
@@ -191,7 +191,7 @@ class RowCalls(ABC):
             if release:
                 model.release(rows)
             session._cache.clear(rows)
-            model.push(rows)
+            model.push(rows, session._cache.marks)
             session._lengths[rows] = 0
             session._rewind.clear(rows)
             session._tokens.clear(rows)
@@ -215,7 +215,7 @@ class RowCalls(ABC):
         """
         session, rows = self.session, self._rows
         again: dict[int, npt.NDArray[np.int32]] = {}
-        with session._running():
+        with session._running() as model:
             lengths = session._lengths[rows]
             drop = rewind.dropped(rows, lengths, count)
             if refill:
@@ -224,8 +224,10 @@ class RowCalls(ABC):
                     again[place] = self._known_tokens(place, int(lengths[place] - drop[place]))
                     drop[place] = 0
             session._lengths[rows] = left = session._rewind.take_back(rows, lengths, drop)
-            for row in rows.start + np.flatnonzero((left == 0) & (drop > 0)):
-                session._cache.clear(slice(row, row + 1))  # what was evicted is gone with the rest
+            for row in (rows.start + np.flatnonzero((left == 0) & (drop > 0))).tolist():
+                empty = slice(row, row + 1)
+                session._cache.clear(empty)  # what was evicted is gone with the rest
+                model.push(empty, session._cache.marks)
         for place, ids in again.items():
             row = session.rows(rows.start + place)
             row.reset()

@@ -16,7 +16,7 @@ def run_rows(
     logits: npt.NDArray[np.float32] | None,
     shape: tuple[int, ...],
     first: int,
-    all_rows: int,
+    lengths: npt.NDArray[np.int32] | None,
 ) -> None:
     """Runs a model on its rows [first, first + B).
 
@@ -26,19 +26,21 @@ def run_rows(
         logits: [B, K, V] to fill; None when nobody wants them.
         shape: B, K, V.
         first: row of the cache.
-        all_rows: rows of the cache where the call must run on all of them, 0 where it need not. The
-            others get no new tokens: kernels leave them alone.
+        lengths: [rows of the cache] tokens that each holds, where the call must run on all of them;
+            None where it need not. The others get no new tokens: kernels leave them alone.
 
     Raises:
         SessionError: the call was refused or failed.
     """
-    if all_rows in (0, shape[0]):
+    if lengths is None or len(lengths) == shape[0]:
         model.run(control, logits, shape, first)
         return
-    rows = slice(first, first + shape[0])
+    rows, all_rows = slice(first, first + shape[0]), len(lengths)
     padded = {
         name: np.zeros((all_rows, *array.shape[1:]), array.dtype) for name, array in control.items()
     }
+    for name in ("past_lengths", "total_lengths"):  # what a row has evicted must fit its length
+        padded[name][:] = lengths
     for name, array in control.items():
         padded[name][rows] = array
     whole = (all_rows, *shape[1:])

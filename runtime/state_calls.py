@@ -50,7 +50,7 @@ class StateCalls(RowCalls):
         with session._running() as model:
             # On a GPU, slots that the state does not use go there as the host has them: never read.
             write_row(session._cache, place, fitting)
-            model.push(slice(place, place + 1), whole=True)
+            model.push(slice(place, place + 1))
             session._lengths[place] = state.length
             session._rewind.replace(place, state.furthest)
             session._tokens.replace(place, state.token_ids)

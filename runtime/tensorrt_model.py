@@ -7,7 +7,8 @@ stream, so that they share activations, state and buffers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from minicache.runtime.cache import Cache
 from minicache.runtime.cuda_device import CudaDevice
 from minicache.runtime.engine_profile import Profile
 from minicache.runtime.errors import SessionError
-from minicache.runtime.model import call_failed, no_room
+from minicache.runtime.eviction.slot_move import SlotMove
+from minicache.runtime.model import call_failed, copy_failed, no_room
 from minicache.runtime.signature import CONTROL_INPUTS, check_names, logits_type
 from minicache.runtime.tensorrt_context import TensorrtContext
 from minicache.runtime.tensorrt_engine import TensorrtEngine
+from minicache.runtime.used_slots import slots_by_head
 
 _ALIGNMENT = 256  # of every address that TensorRT is given
 
@@ -63,7 +66,7 @@ class TensorrtModel:
         for context in self._contexts.values():
             self._place(context, 0, cache.batch_size)
         self._last: TensorrtContext | None = None
-        self.push(slice(0, cache.batch_size))
+        self.push(slice(0, cache.batch_size), cache.marks)
 
     def _allocate(self, size: int, shape: Sequence[int]) -> int:
         try:
@@ -81,23 +84,52 @@ class TensorrtModel:
         arrays = self._cache.arrays.values()
         return any(array.nbytes // len(array) % _ALIGNMENT for array in arrays)
 
-    def push(self, rows: slice, *, whole: bool = False) -> None:
-        """Brings rows of the cache's arrays to the device; see ``Model``."""
-        self._device.enter()
-        for past, array in self._cache.arrays.items():
-            if whole or self._cache.states[past].name == "retained_position":
-                self._device.upload(self._address(past, rows.start), array[rows])
-        self._device.synchronise()
+    def push(self, rows: slice, states: Collection[str] | None = None) -> None:
+        """Copies rows of the cache's arrays to the device; see ``Model``."""
+        with self._copying():
+            for past in self._states if states is None else states:
+                array = self._cache.arrays[past][rows]
+                self._device.upload(self._address(past, rows.start), array)
 
-    def pull(self, rows: slice) -> None:
-        """Copies rows of the state to the cache's arrays."""
-        self._device.enter()
-        for past, array in self._cache.arrays.items():
-            self._device.download(array[rows], self._address(past, rows.start))
-        self._device.synchronise()
+    def pull(self, rows: slice, states: Collection[str] | None = None) -> None:
+        """Copies rows of the state to the cache's arrays; see ``Model``."""
+        with self._copying():
+            for past in self._states if states is None else states:
+                array = self._cache.arrays[past][rows]
+                self._device.download(array, self._address(past, rows.start))
+
+    def move_slots(self, past: str, row: int, move: SlotMove) -> None:
+        """Moves slots on the device, by way of a buffer: copies must not overlap; see ``Model``."""
+        name = self._cache.states[past].name
+        heads = slots_by_head(name, self._cache.arrays[past][row])
+        pitch, slot = heads[0].nbytes, heads[0, 0].nbytes
+        first, state = int(move.source[0]), self._address(past, row)
+        line = (int(move.source[-1]) + 1 - first) * slot
+        buffer = self._buffer("slots", [len(heads), line])
+        with self._copying():
+            copy = self._device.copy_lines
+            copy(buffer, state + first * slot, len(heads), line, line, pitch)
+            for source, target, count in move.runs():
+                there, here = state + target * slot, buffer + (source - first) * slot
+                copy(there, here, len(heads), count * slot, pitch, line)
+
+    @contextlib.contextmanager
+    def _copying(self) -> Iterator[None]:
+        """Copies of the state; they are done when it ends."""
+        try:
+            self._device.enter()
+            yield
+            self._device.synchronise()
+        except SessionError as error:
+            with contextlib.suppress(SessionError):
+                self._device.synchronise()  # copies of arrays that the caller may change
+            raise copy_failed(self._engine.name, str(error)) from error
 
     def release(self, rows: slice) -> None:
         """Nothing: the device keeps the memory for the next text."""
+
+    def release_slots(self, group: int, row: int, first: int) -> None:
+        """Nothing, likewise."""
 
     def run(
         self,
@@ -138,7 +170,7 @@ class TensorrtModel:
         self, context: TensorrtContext, given: dict[str, npt.NDArray[Any]], *, wanted: bool
     ) -> None:
         for name, array in (*given.items(), ("logits", self._logits)):
-            context.bind(name, self._buffer(name, array))
+            context.bind(name, self._buffer(name, array.shape, array.itemsize))
         for name, array in given.items():
             context.reshape(name, array.shape)
             self._device.upload(self._buffers[name][0], array)
@@ -160,14 +192,14 @@ class TensorrtModel:
             f"{self._engine.path.parent} --chunk {tokens}"
         )
 
-    def _buffer(self, name: str, array: npt.NDArray[Any]) -> int:
-        address, room = self._buffers.get(name, (0, 0))
-        if array.nbytes > room:
+    def _buffer(self, name: str, shape: Sequence[int], itemsize: int = 1) -> int:
+        (address, room), size = self._buffers.get(name, (0, 0)), math.prod(shape) * itemsize
+        if size > room:
             if room:
                 del self._buffers[name]
                 self._device.free(address)
-            address = self._allocate(array.nbytes, array.shape)
-            self._buffers[name] = address, array.nbytes
+            address = self._allocate(size, shape)
+            self._buffers[name] = address, size
         return address
 
     def state_pointers(self) -> dict[str, tuple[int, int]]:

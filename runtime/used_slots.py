@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy.typing as npt
 
 from minicache.exporter.schemas import CAPACITY_MULTIPLE
 from minicache.runtime.manifest import StateTensor
@@ -27,6 +30,18 @@ RETAINED_AXES = {
     "retained_position": 1,
     "retained_similarity": 1,
 }
+
+
+def slots_by_head(name: str, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A row of a state with its slots as the second dimension: [heads, slots, ...], a view.
+
+    Heads of all layers count; a state without heads has one.
+
+    Args:
+        name: of a state whose slots hold tokens, in the op's schema.
+        row: the state without its batch dimension.
+    """
+    return row.reshape(-1, *row.shape[_SLOT_AXES[name] - 1 :])
 
 
 def used_slots(

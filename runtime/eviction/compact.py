@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Slots = npt.NDArray[np.int64]
-KEY_TILE, WORD, VALUE_TILE = 16, 4, 4  # docs/operator.md, `tile`
-_CODES = ("key_code", "value_code", "key_delta", "value_delta")  # in rows or tiles
-_NUMBERS = ("key_magnitude", "value_magnitude", "key_delta_ratio", "value_delta_ratio")
+from minicache.runtime.cache import CODED, EXACT
+from minicache.runtime.eviction.slot_move import Array, SlotMove, Slots
+from minicache.runtime.used_slots import slots_by_head
 
 
 def segment_starts(table: Array, length: int) -> Slots:
@@ -41,6 +38,16 @@ def _segment(position: Slots, length: int) -> Slots:
     return position // length if length else np.zeros_like(position)
 
 
+def slot_states(group: Iterable[str]) -> list[str]:
+    """The states of a group whose slots hold the tokens that may go, by their names in the schema.
+
+    Args:
+        group: names of all of the group's states.
+    """
+    coded = "key_code" in group
+    return [name for name in group if name in (*(CODED if coded else EXACT), "attention_mass")]
+
+
 def compact_row(
     group: Mapping[str, Array],
     row: int,
@@ -48,6 +55,7 @@ def compact_row(
     *,
     length: int,
     tiled: bool,
+    move: Callable[[str, SlotMove], None] | None = None,
 ) -> None:
     """Evicts tokens of one row of a group.
 
@@ -58,27 +66,17 @@ def compact_row(
             going back stays exact, none of the last W + X.
         length: L of the group's segments; 0: one.
         tiled: whether codes lie in tiles.
+        move: moves slots of the row in one of ``slot_states``; None: in the buffers. The tables by
+            position, ``evicted`` and ``retained_position``, are always those of the buffers.
     """
-    left = np.flatnonzero(~gone)
-    if left.size == gone.size:
+    if not gone.any():
         return
-    first = int(np.argmax(gone))
-    source = left[first:]  # slots below the first gap stay where they are
-    target = np.arange(first, left.size)
-    for name in _CODES:
-        if name in group:
-            move = _move_tiles if tiled else _move_slots
-            move(group[name][row], source, target, name.startswith("key"))
-    for name in _NUMBERS:
-        if name in group:
-            _move_slots(group[name][row], source, target)
-    if "key_code" not in group:
-        for name in ("exact_key", "exact_value"):
-            for layer in group[name][row]:
-                _move_slots(layer, source, target)
-    if "attention_mass" in group:
-        mass = group["attention_mass"][row]
-        mass[target] = mass[source]
+    moved = SlotMove.closing(gone, tiled=tiled)
+    for name in slot_states(group):
+        if move is None:
+            moved.apply(name, slots_by_head(name, group[name][row]))
+        else:
+            move(name, moved)
     table = group["evicted"][row]
     before, below = table.copy(), np.concatenate([[0], np.cumsum(gone)])
     starts = np.minimum(segment_starts(table, length), gone.size)
@@ -86,25 +84,6 @@ def compact_row(
     table[-1] += below[-1]
     if "retained_position" in group:
         _renumber(group["retained_position"][row], before, table, gone, length)
-
-
-def _move_slots(array: Array, source: Slots, target: Slots, is_key: bool = False) -> None:
-    """Moves slots of [heads, C, ...]; those of a head are copied before any of its is written."""
-    for head in array:
-        head[target] = head[source]
-
-
-def _move_tiles(array: Array, source: Slots, target: Slots, is_key: bool) -> None:
-    """Moves the codes of tokens within tiles; no token shares a byte with another."""
-    capacity, size = array.shape[-2:]
-    for head in array:
-        if is_key:
-            tiles = head.reshape(capacity // KEY_TILE, size // WORD, KEY_TILE, WORD)
-            tile = KEY_TILE
-        else:
-            tiles = head.reshape(capacity // VALUE_TILE, size, VALUE_TILE)
-            tile = VALUE_TILE
-        tiles[target // tile, :, target % tile] = tiles[source // tile, :, source % tile]
 
 
 def _renumber(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ from minicache.runtime.eviction.entry import EvictionEntry
 from minicache.runtime.eviction.policy import HeldTokens, Policy
 from minicache.runtime.manifest import Manifest
 from minicache.runtime.retention import extra_slots
+
+if TYPE_CHECKING:
+    from minicache.runtime.eviction.slot_move import SlotMove
+    from minicache.runtime.model import Model
 
 # Beyond the budget, where whole blocks do not reach it: a rest of the first segment, which begins
 # with the sinks, and one of the last, which is not complete.
@@ -34,7 +38,9 @@ class Evictor:
 
     Args:
         manifest: of a folder that was exported with ``--evict``.
-        cache: the session's buffers; changed in place.
+        cache: the session's buffers. Of those that lie on a device it brings to the host what a
+            choice needs, when it must choose; nobody else changes ``evicted``, which is not asked
+            back.
 
     Raises:
         PackageError: the manifest's entry is damaged.
@@ -48,6 +54,7 @@ class Evictor:
         self._cache = cache
         self._slack, self._window = manifest.rewind_slack, manifest.window
         self._groups = {g: cache.group(g) for g in cache.groups if "evicted" in cache.group(g)}
+        self._pasts = {(state.group, state.name): past for past, state in cache.states.items()}
         self._keeps_retained = {
             number
             for number, group in self._groups.items()
@@ -77,17 +84,23 @@ class Evictor:
         return min((int(group["evicted"][row, -1]) for group in self._groups.values()), default=0)
 
     def make_room(
-        self, rows: slice, lengths: npt.NDArray[np.int32], new: npt.NDArray[np.integer]
+        self,
+        model: Model,
+        rows: slice,
+        lengths: npt.NDArray[np.int32],
+        new: npt.NDArray[np.integer],
     ) -> None:
         """Evicts what must go before a call.
 
         Args:
+            model: whose state the cache is.
             rows: of the call.
             lengths: [n] tokens that they hold, evicted ones included.
             new: [n] tokens that the call brings.
 
         Raises:
             CapacityError: a call brings more tokens than there is room for; nothing has changed.
+            SessionError: the device refused a copy.
         """
         capacity, budget = self._cache.capacity, self.policy.budget
         limit = capacity if self.policy.spare is None else min(capacity, budget + self.policy.spare)
@@ -105,7 +118,7 @@ class Evictor:
                     wanted = held - min(budget, capacity - int(count))
                     over.append((row, number, int(length), wanted))
         for row, number, length, wanted in over:
-            self._evict(row, number, length, wanted)
+            self._evict(model, row, number, length, wanted)
 
     def cuts(self, lengths: npt.NDArray[np.integer]) -> set[int]:
         """Where the ends of prompts begin whose queries are observed; a call must end there.
@@ -119,24 +132,32 @@ class Evictor:
         return {int(begin) for begin in begins[begins > 0]}
 
     def before_part(
-        self, rows: slice, part: npt.NDArray[np.integer], left: npt.NDArray[np.integer]
+        self,
+        model: Model,
+        rows: slice,
+        part: npt.NDArray[np.integer],
+        left: npt.NDArray[np.integer],
     ) -> None:
         """Before a call with a part of a prompt: only the queries of its end count.
 
         Args:
+            model: whose state the cache is.
             rows: of the call.
             part: [n] tokens of the prompts that the call brings.
             left: [n] tokens of them that are not read yet, those of the call included.
         """
         if self.policy.spare is not None:
             return
-        for row in rows.start + np.flatnonzero((left == self.policy.observes) & (part > 0)):
-            for group in self._groups.values():
-                if "attention_mass" in group:
-                    group["attention_mass"][row] = 0
+        mass = [past for g in self._groups for past in self._named(g, "attention_mass")]
+        begins = rows.start + np.flatnonzero((left == self.policy.observes) & (part > 0))
+        for row in begins.tolist():
+            for past in mass:
+                self._cache.arrays[past][row] = 0
+            model.push(slice(row, row + 1), mass)
 
     def after_part(
         self,
+        model: Model,
         rows: slice,
         part: npt.NDArray[np.integer],
         left: npt.NDArray[np.integer],
@@ -145,7 +166,8 @@ class Evictor:
         """After the call: cuts rows whose prompt has ended back, and gives their memory back.
 
         Args:
-            rows: as ``before_part``.
+            model: as ``before_part``.
+            rows: likewise.
             part: likewise.
             left: likewise.
             lengths: [n] tokens that the rows hold now, evicted ones included.
@@ -157,17 +179,18 @@ class Evictor:
             for number, group in self._groups.items():
                 held = length - int(group["evicted"][row, -1])
                 if held > self.policy.budget:
-                    self._evict(row, number, length, held - self.policy.budget)
+                    self._evict(model, row, number, length, held - self.policy.budget)
                     left_over = length - int(group["evicted"][row, -1])
-                    self._cache.release_slots(number, row, round_capacity(left_over))
+                    model.release_slots(number, row, round_capacity(left_over))
 
-    def _evict(self, row: int, number: int, length: int, wanted: int) -> None:
+    def _evict(self, model: Model, row: int, number: int, length: int, wanted: int) -> None:
         """Evicts from one row of one group.
 
         Tokens in the side buffer of ``budget`` retention stay: going back must find there whatever
         a run without detour would have.
         """
         group, segment_length = self._groups[number], self._lengths.get(number, 0)
+        model.pull(slice(row, row + 1), self._named(number, "attention_mass", "retained_position"))
         table = group["evicted"][row]
         held = length - int(table[-1])
         mass = group["attention_mass"][row, :held] if "attention_mass" in group else None
@@ -181,7 +204,18 @@ class Evictor:
             segments_of(table, segment_length, held),
             wanted,
         )
-        compact_row(group, row, gone, length=segment_length, tiled=self._tiled)
+        if not gone.any():
+            return
+
+        def move(name: str, slots: SlotMove) -> None:
+            model.move_slots(self._pasts[number, name], row, slots)
+
+        compact_row(group, row, gone, length=segment_length, tiled=self._tiled, move=move)
+        model.push(slice(row, row + 1), self._named(number, "evicted", "retained_position"))
+
+    def _named(self, number: int, *names: str) -> list[str]:
+        """Those states of a group that it has, by graph input name."""
+        return [self._pasts[number, name] for name in names if (number, name) in self._pasts]
 
     def _may_go(self, group: dict[str, npt.NDArray[Any]], held: int) -> npt.NDArray[np.bool_]:
         """Whether each token [held] may go: no sink, and none that going back makes new again."""

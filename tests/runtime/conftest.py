@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from minicache.plugins import library
-from minicache.runtime import open_model, tensorrt_engine
+from minicache.runtime import device_binding, open_model, ort, tensorrt_engine
 from minicache.runtime.engine_profile import engine_profiles
 from minicache.runtime.manifest import KERNELS_NAME, Manifest
 from minicache.runtime.session import Session
 from tests.runtime.fake_cuda import FakeDriver
+from tests.runtime.fake_device import COPIES, DeviceGraph, fake_onnxruntime
 from tests.runtime.fake_tensorrt import FakeTensorrt, write_engine
 from tests.runtime.reference_graph import ReferenceGraph
 from tests.runtime.tiny_model import write_tiny_model
@@ -64,6 +65,29 @@ def open_tiny(backend: str, tiny_folder: Callable[..., Path]) -> Iterator[OpenTi
     yield open_session
     for session in sessions:
         session.__exit__(None, None, None)
+
+
+@pytest.fixture
+def device_folder(tiny_folder: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """Writes folders for ort-cuda, with a file in place of kernels: ``device_folder("slerp")``."""
+
+    def write(variant: str = "slerp", **options: Any) -> Path:
+        folder = Path(shutil.copytree(tiny_folder(variant, **options), tmp_path / "cuda"))
+        dataclasses.replace(Manifest.load(folder), target="ort-cuda").save(folder)
+        (folder / KERNELS_NAME).mkdir()
+        (folder / KERNELS_NAME / "kernels.bin").write_bytes(b"none")
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime with CUDA, faked."""
+    for module in (ort, device_binding):
+        monkeypatch.setattr(module, "load_onnxruntime", fake_onnxruntime)
+    monkeypatch.setattr(open_model, "open_graph", DeviceGraph)
+    COPIES.clear()
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ class FakeDriver:
         failing: by function, the answer it gives instead of working.
         room: bytes that may be allocated.
         copied: bytes copied to the device so far.
+        fetched: bytes copied from it.
+        moved: of each copy on the device, where it went, and bytes.
         contexts: how often the primary context is held.
         streams: what waits on each open stream, by handle.
     """
@@ -40,6 +42,8 @@ class FakeDriver:
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=75,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=76,
     )
+    CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_DEVICE=2)
+    CUDA_MEMCPY2D = SimpleNamespace
 
     def __init__(self, capability: tuple[int, int] = (8, 7)) -> None:
         self.capability = dict(zip((75, 76), capability, strict=True))
@@ -47,6 +51,8 @@ class FakeDriver:
         self.failing: dict[str, Status] = {}
         self.room = 1 << 30
         self.copied = 0
+        self.fetched = 0
+        self.moved: list[tuple[int, int]] = []
         self.contexts = 0
         self.streams: dict[int, list[Callable[[], Any]]] = {}
         self._next = 0x7F00_0000_0000  # no host memory: who reads it here crashes
@@ -128,10 +134,27 @@ class FakeDriver:
         return (Status.CUDA_SUCCESS,)
 
     def cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: int) -> tuple[Status]:
+        self.fetched += size
         self.queue(
             stream, lambda: ctypes.memmove(target, self._from(source)[:size].tobytes(), size)
         )
         return (Status.CUDA_SUCCESS,)
+
+    def cuMemcpy2DAsync(self, copy: SimpleNamespace, stream: int) -> tuple[Status]:
+        assert copy.srcMemoryType == copy.dstMemoryType == self.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        size, lines = copy.WidthInBytes, copy.Height
+        assert 0 < size <= min(copy.srcPitch, copy.dstPitch) and lines > 0
+        self.moved.append((copy.dstDevice, size * lines))
+        source = self._lines(copy.srcDevice, lines, size, copy.srcPitch)
+        target = self._lines(copy.dstDevice, lines, size, copy.dstPitch)
+        assert not np.shares_memory(source, target)
+        self.queue(stream, lambda: np.copyto(target, source))
+        return (Status.CUDA_SUCCESS,)
+
+    def _lines(self, address: int, lines: int, size: int, pitch: int) -> np.ndarray:
+        block = self._from(address)
+        assert (lines - 1) * pitch + size <= block.nbytes
+        return np.lib.stride_tricks.as_strided(block, (lines, size), (pitch, 1))
 
     def cuStreamSynchronize(self, stream: int) -> tuple[Status]:
         waiting, self.streams[stream] = self.streams[stream], []

@@ -6,32 +6,33 @@ import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnxruntime
 
+from minicache.runtime.device_binding import DeviceModel
 from minicache.runtime.ort import CUDA
+from minicache.runtime.session import Session
 from tests.runtime.reference_graph import ReferenceBinding, ReferenceGraph
+
+# Copies that the host made since a test began: to the device or not, address there, bytes.
+COPIES: list[tuple[bool, int, int]] = []
 
 
 class DeviceValue:
-    """What ``runtime.device_binding`` needs of an OrtValue on a device.
-
-    Attributes:
-        uploads: arrays that were copied to it.
-    """
+    """What ``runtime.device_binding`` needs of an OrtValue on a device."""
 
     def __init__(self, shape: Sequence[int], kind: Any, device: str, number: int) -> None:
         assert (device, number) == ("cuda", 0)
         # What an allocator leaves behind.
         self._array = np.empty(tuple(shape), kind)
         self._array.view(np.uint8)[...] = 0x7F
-        self.uploads = 0
 
     @classmethod
     def at(cls, shape: Sequence[int], kind: Any, address: int) -> DeviceValue:
         """A value over memory that another one owns."""
+        assert address
         value = cls([0], kind, "cuda", 0)
         count = int(np.prod(shape)) * np.dtype(kind).itemsize
         memory = (ctypes.c_uint8 * count).from_address(address)
@@ -41,9 +42,10 @@ class DeviceValue:
     def update_inplace(self, array: np.ndarray) -> None:
         assert array.shape == self._array.shape and array.dtype == self._array.dtype
         self._array[...] = array
-        self.uploads += 1
+        COPIES.append((True, self.data_ptr(), array.nbytes))
 
     def numpy(self) -> np.ndarray:
+        COPIES.append((False, self.data_ptr(), self._array.nbytes))
         return self._array.copy()
 
     def data_ptr(self) -> int:
@@ -58,6 +60,9 @@ class DeviceBinding(ReferenceBinding):
 
     def bind_output(self, name: str, *place: Any) -> None:
         self.outputs[name] = self._value(*place)
+
+    def clear_binding_outputs(self) -> None:
+        self.outputs.clear()
 
     def _value(
         self, device: str, number: int, kind: Any, shape: Sequence[int], address: int
@@ -102,7 +107,27 @@ class DeviceGraph(ReferenceGraph):
             assert isinstance(value, DeviceValue)
         self.shapes.append(binding.inputs["input_ids"].numpy().shape)
         self.recordings.append(options.get_run_config_entry("gpu_graph_id"))
+        before = len(COPIES)
         super().run_with_iobinding(binding)
+        del COPIES[before:]  # the kernels are on the device themselves
+
+
+def state_copies(session: Session) -> list[tuple[bool, str, int, int]]:
+    """What was copied of a session's state since the last time.
+
+    Returns:
+        Of each copy: to the device or not, name of the state, row, bytes.
+    """
+    found = []
+    arrays, model = session._cache.arrays, cast("DeviceModel", session._model)
+    for to_device, address, size in COPIES:
+        for past in arrays:
+            begin = model._address(past, 0)
+            if begin <= address < begin + arrays[past].nbytes:
+                row = (address - begin) // (arrays[past].nbytes // len(arrays[past]))
+                found.append((to_device, past.split(".")[-1], row, size))
+    COPIES.clear()
+    return found
 
 
 def fake_onnxruntime() -> SimpleNamespace:

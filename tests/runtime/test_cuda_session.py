@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +11,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from minicache.runtime import device_binding, open_model, ort
+from minicache.runtime import open_model, ort
 from minicache.runtime.errors import MissingDependencyError, PackageError
-from minicache.runtime.manifest import KERNELS_NAME, Manifest
+from minicache.runtime.manifest import KERNELS_NAME
 from minicache.runtime.session import Session
-from tests.runtime.fake_device import DeviceGraph, fake_onnxruntime
+from tests.runtime.fake_device import state_copies
 from tests.runtime.reference_graph import ReferenceGraph
 from tests.runtime.session_text import drive_batch
 
@@ -24,21 +23,8 @@ TINY = Callable[..., Path]
 
 
 @pytest.fixture
-def cuda_folder(tiny_folder: TINY, tmp_path: Path) -> Path:
-    """A folder for ort-cuda, with a file in place of its kernels."""
-    folder = Path(shutil.copytree(tiny_folder("slerp"), tmp_path / "out"))
-    dataclasses.replace(Manifest.load(folder), target="ort-cuda").save(folder)
-    (folder / KERNELS_NAME).mkdir()
-    (folder / KERNELS_NAME / "kernels.bin").write_bytes(b"none")
-    return folder
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime with CUDA, faked."""
-    for module in (ort, device_binding):
-        monkeypatch.setattr(module, "load_onnxruntime", fake_onnxruntime)
-    monkeypatch.setattr(open_model, "open_graph", DeviceGraph)
+def cuda_folder(device_folder: TINY) -> Path:
+    return device_folder("slerp")
 
 
 def test_a_machine_without_cuda_says_so_in_a_sentence(cuda_folder: Path) -> None:
@@ -110,15 +96,14 @@ def test_a_device_session_equals_one_on_the_host(
 
     with Session(cuda_folder, batch_size=2) as session:
         graph: Any = session._model._graph  # type: ignore[union-attr]
-        values: Any = session._model._states  # type: ignore[union-attr]
         actual = run(session)
         assert all(one == other for one, other in session.state_pointers().values())
+        uploads = [name for to_device, name, *_ in state_copies(session) if to_device]
     # Decode steps are one recording, whatever lies between them; prefill is none.
     assert graph.recordings == ["-1", "1", "1", "1", "1", "-1"] * 2
-    assert graph.bindings == 5
+    assert graph.bindings == 5 + 1  # one is for copies
     # Only what marks free slots ever comes from the host: at each start.
-    uploads = {name: value.uploads for name, value in values.items()}
-    assert sorted(uploads.values()) == [0] * (len(uploads) - 1) + [3]
+    assert uploads == ["retained_position"] * 3
     monkeypatch.setattr(open_model, "open_graph", ReferenceGraph)
     monkeypatch.setattr(ort, "load_onnxruntime", lambda: onnxruntime)
     with Session(tiny_folder("slerp"), batch_size=2) as session:
