@@ -73,6 +73,8 @@ def compact_row(
         return
     moved = SlotMove.closing(gone, tiled=tiled)
     for name in slot_states(group):
+        if not moved.source.size:
+            break
         if move is None:
             moved.apply(name, slots_by_head(name, group[name][row]))
         else:

@@ -253,9 +253,8 @@ def test_prefill_brings_what_engine_and_room_take(
     engine_folder: Callable[..., Path], fake_trt: FakeTensorrt
 ) -> None:
     """The smaller of both, as both bound a call."""
-    folder = engine_folder("exact", tokens=32, evict="streaming:2+60")
-    with Session(folder, cache_tokens=160) as session:
-        assert session.longest_call == 32
-    with Session(folder, cache_tokens=176) as session:
-        assert session.longest_call == 32
-        session.prefill(text(1, 150))
+    folder = engine_folder("exact", tokens=32, evict="snapkv:60")
+    for slots, longest in ((144, 32), (112, 20)):
+        with Session(folder, cache_tokens=slots) as session:
+            assert session.longest_call == longest
+            session.prefill(text(1, 150))

@@ -1,0 +1,142 @@
+"""``--evict`` for targets whose state lies on a device, from the option to the session."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minicache.exporter import plan_subspace, stored_calibration
+from minicache.exporter.plan import Group, Plan
+from minicache.exporter.plan_file import write_plan
+from minicache.exporter.targets import TARGETS
+from minicache.runtime import device_binding, open_model
+from minicache.runtime.device_binding import DeviceModel
+from minicache.runtime.engine_profile import engine_profiles
+from minicache.runtime.manifest import KERNELS_NAME, Manifest
+from minicache.runtime.ort import CPU
+from minicache.runtime.session import Session
+from tests.exporter.subspace_workplace import CAPACITY, SINKS, SLACK, WINDOW, Workplace
+from tests.runtime.conftest import fake_trt
+from tests.runtime.eviction.device_walk import poison
+from tests.runtime.fake_tensorrt import FakeTensorrt, write_engine
+from tests.runtime.reference_graph import ReferenceGraph
+
+__all__ = ["fake_trt"]  # a fixture
+
+FP16 = "onnx-llama3-gqa-optimum-fp16"
+SEGMENT = 64  # tokens that share a frame
+CASES = [
+    ("exact", "streaming:4+76"),
+    ("exact", "h2o:80"),
+    ("subspace", "streaming:4+76"),
+    ("subspace", "snapkv:80"),
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
+    for name in ("ort-cuda", "tensorrt"):
+        monkeypatch.setitem(TARGETS, name, dataclasses.replace(TARGETS[name], evicts=True))
+    for module in (stored_calibration, plan_subspace):
+        monkeypatch.setattr(module, "SEGMENT_LENGTH", SEGMENT)
+    return Workplace.make(tmp_path, FP16)
+
+
+def options_of(place: Workplace, mode: str, policy: str) -> dict[str, Any]:
+    """One code for both kv heads of two layers, as a head of 8 numbers is too small for a GPU."""
+    given = {"target": "ort-cuda", "no_kernels": True, "evict": policy}
+    if mode == "exact":
+        return {**given, "mode": "exact", "rewind_slack": SLACK}
+    groups = tuple(
+        Group((layer, layer + 1), "subspace", code_heads=1, key_bits_per_element=6.0,
+              value_bits_per_element=4.6)
+        for layer in (0, 2)
+    )  # fmt: skip
+    plan = place.root / "mine.json"
+    write_plan(Plan("subspace", groups, CAPACITY, WINDOW, SINKS, SLACK), plan)
+    return {**given, "plan": plan}
+
+
+def walk(session: Session, *, spoil: bool) -> list[np.ndarray]:
+    """A text longer than a row's slots on one row, a short one on the other; going back, a fork."""
+    ids = np.random.default_rng(3).integers(1, 200, (2, CAPACITY))
+
+    def call(tokens: np.ndarray, lengths: list[int] | None = None) -> np.ndarray:
+        found = session.forward(tokens, lengths)
+        if spoil:
+            poison(session)
+        return found
+
+    found = [session.prefill(ids[:, :100], [100, 20], chunk=24)]
+    found += [call(ids[:, at : at + 16], [16, 3]) for at in range(100, 228, 16)]
+    found += [call(ids[:, at : at + 1]) for at in range(228, 238)]
+    session.rewind([6, 2])
+    found.append(call(ids[:, :4]))
+    session.fork(0, [1])
+    found.append(call(ids[:, :5]))
+    assert session.lengths.tolist() == [241, 241]
+    return found
+
+
+@pytest.mark.usefixtures("ort_library")
+@pytest.mark.parametrize(("mode", "policy"), CASES)
+def test_a_folder_for_cuda_evicts_on_a_device(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch, mode: str, policy: str
+) -> None:
+    """ONNX Runtime runs the graph on values that are not the cache's arrays, with CPU kernels."""
+    result = place.export("out", **options_of(place, mode, policy))
+    assert result.manifest.eviction["policy"] == policy
+    assert not result.manifest.eviction["tiled"]
+    given: dict[str, Any] = {
+        "batch_size": 2, "threads": 1, "providers": [CPU], "cache_tokens": 176,
+    }  # fmt: skip
+    with Session(result.folder, **given) as session:
+        expected = walk(session, spoil=False)
+        tables = [
+            array[0].tolist()
+            for past, array in session._cache.arrays.items()
+            if past.endswith(".evicted")
+        ]
+        assert all(table[-1] >= 241 - 176 for table in tables)
+        if mode == "subspace":  # keys have frames, and tokens of several of them are gone
+            lengths = result.manifest.eviction["segment_lengths"]
+            assert set(lengths.values()) == {SEGMENT}
+            assert all(len(set(table)) > 2 for table in tables)
+    monkeypatch.setattr(device_binding, "_DEVICE", ("cpu", 0))
+    monkeypatch.setattr(open_model, "BoundModel", DeviceModel)
+    with Session(result.folder, **given) as session:
+        assert isinstance(session._model, DeviceModel)
+        actual = walk(session, spoil=True)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("ort_library")
+@pytest.mark.parametrize("mode", ["exact", "subspace"])
+def test_an_engine_evicts(
+    place: Workplace, fake_trt: FakeTensorrt, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The lowered graph on a TensorRT that is faked, and in the host's memory."""
+    options = {**options_of(place, mode, "streaming:4+76"), "target": "tensorrt"}
+    folder = place.export("out", **options).folder
+    host = Path(shutil.copytree(folder, place.root / "host"))
+    dataclasses.replace(Manifest.load(folder), target="ort-cpu").save(host)
+    (folder / KERNELS_NAME).mkdir()
+    (folder / KERNELS_NAME / "kernels.bin").write_bytes(b"none")
+    write_engine(folder, engine_profiles(Manifest.load(folder), 2))
+    with Session(folder, batch_size=2, cache_tokens=176) as session:
+        actual = walk(session, spoil=True)
+        assert all(one == other for one, other in session.state_pointers().values())
+        tables = session.cache_tensors()["past_minicache.0.evicted"]
+        assert tables[:, -1].min() >= 241 - 176
+        assert fake_trt.driver.moved
+    monkeypatch.setattr(open_model, "open_graph", ReferenceGraph)
+    with Session(host, batch_size=2, cache_tokens=176) as session:
+        expected = walk(session, spoil=False)
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
