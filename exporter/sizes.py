@@ -18,7 +18,7 @@ class CacheSize:
     Attributes:
         context: tokens; unless some are evicted, the capacity C.
         resident: bytes of all state buffers, rings and side buffers included; where a policy evicts
-            at the end of a prompt, after that.
+            at the end of a prompt, after that (on a GPU, the memory stays).
         fp16: bytes of a plain fp16 cache: the baseline of every ratio. Layers of sliding-window
             attention count with their window.
         exact: bytes of a plain cache in the model's own type.

@@ -12,6 +12,7 @@ from minicache.runtime.eviction.evictor import least_slots
 from minicache.runtime.manifest import Manifest
 
 PROMPT_CALL = 512  # tokens that a call of a prompt brings
+_GIVES_BACK = ("ort-cpu",)  # targets whose rows' memory goes back to the system; a GPU's stays
 
 
 def slots_per_row(manifest: Manifest, limit: int, cache_tokens: Any) -> int:
@@ -52,6 +53,8 @@ def slots_per_row(manifest: Manifest, limit: int, cache_tokens: Any) -> int:
 def steady_slots(manifest: Manifest, context: int, generated: int = 0) -> int:
     """Slots per row that take memory once a text of ``context`` tokens was read.
 
+    On a GPU they are those that a session allocates: what is cut back there stays allocated.
+
     Args:
         manifest: of the exported folder.
         context: tokens of the text.
@@ -59,7 +62,7 @@ def steady_slots(manifest: Manifest, context: int, generated: int = 0) -> int:
             end, keeps them all.
     """
     slots = slots_per_row(manifest, context, None)
-    if not manifest.eviction:
+    if not manifest.eviction or manifest.target not in _GIVES_BACK:
         return slots
     policy = EvictionEntry.from_dict(manifest.eviction).policy
     return min(slots, least_slots(policy, max(generated, 1))) if policy.spare is None else slots

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minicache.exporter.sizes import cache_size
 from minicache.runtime.batch import Batch
 from minicache.runtime.errors import CapacityError, SessionError
 from minicache.runtime.session import Session
@@ -17,6 +18,7 @@ from tests.runtime.fake_cuda import Status
 from tests.runtime.fake_device import DeviceValue, state_copies
 from tests.runtime.fake_tensorrt import FakeTensorrt
 from tests.runtime.session_text import text
+from tests.runtime.tiny_model import MAX_LENGTH
 
 OpenDevice = Callable[..., Session]
 DELTAS = {"retention": "none", "delta_bits": 4, "slerp_t": 0.5}
@@ -202,6 +204,15 @@ def test_what_going_back_empties_is_empty_on_the_device(open_device: OpenDevice)
     poison(session)
     table = session.cache_tensors()["past_minicache.0.evicted"][:, -1]
     assert table[0] == 0 < table[1]
+
+
+def test_a_cut_prompt_keeps_its_memory_on_a_device(open_pair: Pair) -> None:
+    """What an export says of a size is what the device holds: all of it, at any time."""
+    session, host = open_pair("exact", {"evict": "snapkv:60"})
+    sizes = [cache_size(each.manifest, MAX_LENGTH, 2).resident for each in (session, host)]
+    assert session.cache_bytes == sizes[0] == host.cache_bytes
+    longer = [cache_size(each.manifest, 10 * MAX_LENGTH).resident for each in (session, host)]
+    assert longer[0] > 9 * longer[1]
 
 
 def test_calls_that_do_not_fit_are_refused_before_anything_is_copied(
