@@ -46,7 +46,7 @@ ort-range: native
 	build/ort-lowest/bin/python -m pip install --quiet onnxruntime==1.20.1 numpy onnx onnx-ir \
 	  tokenizers safetensors jinja2 rich pytest pytest-xdist hypothesis
 	PYTHONPATH=build/editable/import build/ort-lowest/bin/python -m pytest -q -n $(WORKERS) \
-	  tests/plugins/test_ort_*.py tests/runtime/test_session.py -m 'not slow'
+	  tests/plugins/test_ort_*.py tests/runtime/test_session.py tests/runtime/test_device_copies.py -m 'not slow'
 
 # The serving sample on Ray Serve, asked by the OpenAI client: too large an installation for the suite,
 # which tests the sample's engine and its HTTP side without Ray.

@@ -105,6 +105,7 @@ class TensorrtModel:
         pitch, slot = heads[0].nbytes, heads[0, 0].nbytes
         first, state = int(move.source[0]), self._address(past, row)
         line = (int(move.source[-1]) + 1 - first) * slot
+        self._device.enter()
         buffer = self._buffer("slots", [len(heads), line])
         with self._copying():
             copy = self._device.copy_lines
