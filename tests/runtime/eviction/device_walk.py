@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,18 @@ from tests.runtime.session_text import text
 POISON = 0x7F  # bytes; a float of them is huge, a half is NaN, a position is in no text
 
 Pair = Callable[..., tuple[Session, Session]]
+OpenDevice = Callable[..., Session]
+DELTAS = {"retention": "none", "delta_bits": 4, "slerp_t": 0.5}
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("exact", {"evict": "streaming:2+60"}),
+    ("exact", {"evict": "h2o:62"}),
+    ("exact", {"evict": "snapkv:60"}),
+    ("slerp", {"evict": "streaming:2+60"}),
+    ("slerp", {"evict": "h2o:62", "retention": "minmax"}),
+    ("slerp", {"evict": "snapkv:62"}),
+    ("slerp", {"evict": "h2o:62", **DELTAS}),
+]
+EXACT_H2O, SLERP_H2O = MODELS[1], MODELS[4]
 
 
 def poison(session: Session) -> None:
