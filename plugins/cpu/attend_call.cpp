@@ -51,7 +51,9 @@ class Attention {
       const Group& group = groups_[tasks_[i].first];
       float* mine = scratch + worker * each;
       float* memory = group.memory ? group.memory : mine + own;
-      RunPart(group, tasks_[i].second, memory, mine);
+      const int64_t next = i + workers;  // what this worker takes next, more or less
+      RunPart(group, tasks_[i].second, next < count ? &groups_[tasks_[next].first] : nullptr,
+              memory, mine);
       if (group.parts == 1) Finish(group, memory, mine + each - finish);
     });
     if (groups_[0].parts == 1 && count == static_cast<int64_t>(groups_.size())) return;
@@ -113,7 +115,8 @@ class Attention {
 
   void ProjectQueries();
   AttendTask MakeTask(const Group& group, float* scratch) const;
-  void RunPart(const Group& group, int64_t part, float* memory, float* scratch) const;
+  void RunPart(const Group& group, int64_t part, const Group* next, float* memory,
+               float* scratch) const;
   void Finish(const Group& group, const float* memory, float* scratch) const;
 
   const Call& call_;
@@ -163,7 +166,8 @@ AttendTask Attention::MakeTask(const Group& group, float* scratch) const {
   return task;
 }
 
-void Attention::RunPart(const Group& group, int64_t part, float* memory, float* scratch) const {
+void Attention::RunPart(const Group& group, int64_t part, const Group* next, float* memory,
+                        float* scratch) const {
   const TokenRuns runs = runs_.Make(group.row, group.head, group.begin + group.count);
   const int64_t rows = group.count * (a_.heads / a_.kv_heads);
   AttendTask task = MakeTask(group, scratch);
@@ -174,6 +178,11 @@ void Attention::RunPart(const Group& group, int64_t part, float* memory, float* 
   task.maximum = memory + part * rows;
   task.sum = memory + (group.parts + part) * rows;
   task.output = memory + 2 * group.parts * rows + part * rows * widths_.output;
+  if (a_.has_decoder && next && !next->projected) {
+    const Tensor& decoder = call_.tensor(TensorId::kKeyDecoder);
+    task.next_table = TableOf(decoder, next->head);
+    task.next_bytes = decoder.shape[1] * decoder.shape[2] * ElementSize(RealType(decoder.type));
+  }
   call_.kernels.attend(task);
 }
 

@@ -170,7 +170,14 @@ TokenRuns TokenRunMaker::Make(int64_t row, int64_t head, int64_t fresh_end) cons
       TokenRun run = Vectors(TensorId::kRetainedKey, TensorId::kRetainedValue, call_.retained_dtype,
                              call_.shape.retained, row, head);
       const Retained& found = retained_[static_cast<size_t>(row)];
-      run.slots = found.slots;
+      const int64_t first = found.count > 0 ? found.slots[0] : 0;
+      if (found.count > 0 && found.slots[found.count - 1] - first == found.count - 1) {
+        // Without gaps, as they mostly are: read in place.
+        run.key += first * run.stride;
+        run.value += first * run.stride;
+      } else {
+        run.slots = found.slots;
+      }
       run.positions = found.positions;
       run.end = found.count;
       runs.Add(run);

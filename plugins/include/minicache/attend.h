@@ -81,7 +81,7 @@ struct TokenRun {
   int64_t begin;
   int64_t end;
   int64_t first_position;  // position of slot 0
-  // Retained tokens are scattered: token t lies in slot slots[t] and has position positions[t].
+  // Retained tokens: token t has position positions[t], and lies in slot slots[t], or t if null.
   const int32_t* slots;
   const int32_t* positions;
   // kCodes: fp16, one per slot; the sign bit marks a token that is read from the side buffer.
@@ -133,6 +133,8 @@ struct AttendTask {
   int64_t first_segment;   // of `projected`
   int64_t block_begin;     // blocks [block_begin, block_end) counted through all runs
   int64_t block_end;
+  const char* next_table;  // what the next task begins with: fetched while this one computes
+  int64_t next_bytes;
   float* scratch;  // AttendScratchFloats
   // The part: rows = new_count * heads, row = token * heads + head.
   float* maximum;  // [rows], -inf where nothing was visible
