@@ -232,6 +232,7 @@ std::string CheckTensors(const Attributes& a, const std::vector<Slot>& slots, co
       return "input 'past_evicted' has " + std::to_string(entries) + " entries per row, wanted " +
              (segmented ? "2 or more" : "2");
     }
+    n->segments = entries - 1;
   }
   if (a.has_bias) {
     const int64_t rows = t[TensorId::kAttentionBias].shape[0];

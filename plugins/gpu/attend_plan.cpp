@@ -70,15 +70,14 @@ void Chunk::Project() const {
       .Constant("D", a_.head_size)
       .Constant("HAS_DECODER", a_.has_decoder)
       .Constant("INTERLEAVED", c_.node.framed() && a_.rotary_interleaved)
+      .Constant("EVICTS", c_.node.framed() && a_.evicts)
       .Constant("BLOCK_M", kProjectBlockM)
       .Constant("BLOCK_R", kProjectBlockR)
       .Pointer(c_.data(TensorId::kQuery))
       .Pointer(c_.data(TensorId::kKeyDecoder))
-      .Pointer(c_.data(TensorId::kRopeFrequencies))
-      .Pointer(c_.data(TensorId::kPastLengths))
-      .Pointer(c_.data(TensorId::kTotalLengths))
-      .Pointer(c_.at(c_.layout.projected))
-      .Pointer(c_.at(c_.layout.offset));
+      .Pointer(c_.data(TensorId::kRopeFrequencies));
+  AddEvicted(c_, &launch);
+  launch.Pointer(c_.at(c_.layout.projected)).Pointer(c_.at(c_.layout.offset));
   AddTokens(&launch);
   launch.Int(c_.layout.segments)
       .Int(c_.pairs())
@@ -113,6 +112,7 @@ void Chunk::AttendCodes() const {
   launch.Constant("HAS_BIAS", a_.has_bias)
       .Constant("HAS_SOFTCAP", a_.softcap > 0)
       .Constant("MARKS", RetainsOf(a_))
+      .Constant("EVICTS", a_.evicts)
       .Constant("BLOCK_M", blocks.m)
       .Constant("BLOCK_N", blocks.n)
       .Pointer(c_.at(c_.layout.projected))
@@ -125,9 +125,8 @@ void Chunk::AttendCodes() const {
                             TensorId::kValueDeltaRatio}) {
     if (deltas) launch.Pointer(c_.data(id));
   }
-  launch.Pointer(c_.data(TensorId::kPastLengths))
-      .Pointer(c_.data(TensorId::kTotalLengths))
-      .Pointer(c_.entry(0))
+  AddEvicted(c_, &launch);
+  launch.Pointer(c_.entry(0))
       .Pointer(bias())
       .Pointer(RetainsOf(a_) == kByFlag ? c_.at(c_.layout.skipped) : 0)
       .Pointer(c_.at(c_.layout.maximum))
@@ -168,6 +167,7 @@ void Chunk::AttendExact() const {
       .Constant("HAS_BIAS", a_.has_bias)
       .Constant("HAS_SOFTCAP", a_.softcap > 0)
       .Constant("RETAINS", RetainsOf(a_))
+      .Constant("EVICTS", EvictsExact(a_))
       .Constant("BLOCK_M", exact_block_m())
       .Constant("BLOCK_N", kExactBlockN)
       .Pointer(c_.data(TensorId::kQuery))
@@ -178,10 +178,9 @@ void Chunk::AttendExact() const {
       .Pointer(c_.data(TensorId::kRetainedKey))
       .Pointer(c_.data(TensorId::kRetainedValue))
       .Pointer(c_.data(TensorId::kRetainedPosition))
-      .Pointer(RetainsOf(a_) == kByFlag ? c_.at(c_.layout.active) : 0)
-      .Pointer(c_.data(TensorId::kPastLengths))
-      .Pointer(c_.data(TensorId::kTotalLengths))
-      .Pointer(bias())
+      .Pointer(RetainsOf(a_) == kByFlag ? c_.at(c_.layout.active) : 0);
+  AddEvicted(c_, &launch);
+  launch.Pointer(bias())
       .Pointer(c_.at(c_.layout.maximum))
       .Pointer(c_.at(c_.layout.sum))
       .Pointer(c_.at(c_.layout.exact));

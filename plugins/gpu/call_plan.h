@@ -40,6 +40,9 @@ inline ExactMode ModeOf(const Attributes& a) {
   return a.coded() ? kBesideCodes : a.local_window > 0 ? kSliding : kAllExact;
 }
 
+// Whether exact tokens are evicted: those beside codes stay where they are.
+inline bool EvictsExact(const Attributes& a) { return a.evicts && !a.coded(); }
+
 // Slots that exact tokens go round in, sinks apart.
 inline int64_t RingOf(const GpuCall& call) {
   return call.node.a.coded() ? call.node.a.ring_slots : call.shape.slots;
@@ -56,6 +59,12 @@ void AddLayers(const GpuCall& call, int64_t first_layer, LaunchBuilder* launch);
 
 inline void AddLengths(const GpuCall& call, LaunchBuilder* launch) {
   launch->Pointer(call.data(TensorId::kPastLengths)).Pointer(call.data(TensorId::kTotalLengths));
+}
+
+// Lengths, and the table by which kernels with EVICTS find slots (plugins/triton/slots.py).
+inline void AddEvicted(const GpuCall& call, LaunchBuilder* launch) {
+  AddLengths(call, launch);
+  launch->Pointer(call.data(TensorId::kEvicted));
 }
 
 // Launches before the first write of a state, and those that write, on a writer.

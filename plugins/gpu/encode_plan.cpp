@@ -59,6 +59,11 @@ class Writer {
     return values ? TensorId::kValueEncoder : TensorId::kKeyEncoder;
   }
   int64_t tokens() const { return c_.shape.new_tokens; }
+  // What kernels that write codes find the slots of positions by, beside the table.
+  void AddSlots(LaunchBuilder* launch) const {
+    launch->HintedInt(c_.shape.capacity).Int(a_.sinks).Int(a_.window);
+    launch->Int(c_.layout.segments).Int(c_.segment_length());
+  }
 
   const GpuCall& c_;
   const Attributes& a_;
@@ -130,12 +135,14 @@ void Writer::QuantiseJoint(bool values) const {
   launch.Constant("P8", f.pads[1])
       .Constant("P4", f.pads[2])
       .Constant("P2", f.pads[3])
+      .Constant("EVICTS", a_.evicts)
       .Pointer(c_.at(c_.layout.joint))
       .Pointer(c_.data(values ? TensorId::kValueStep : TensorId::kKeyStep))
       .Pointer(code(values))
       .Pointer(magnitude(values));
-  AddLengths(c_, &launch);
-  launch.Int(tokens()).Int(a_.code_heads).HintedInt(c_.shape.capacity).Int(a_.sinks).Int(a_.window);
+  AddEvicted(c_, &launch);
+  launch.Int(tokens()).Int(a_.code_heads);
+  AddSlots(&launch);
   for (int i = 1; i < 4; i++) launch.Int(f.counts[i]);
   for (int i = 2; i < 4; i++) launch.Int(f.starts[i]);  // the first segment starts at 0
   launch.Int(f.bytes).HintedInt(f.stride);
@@ -166,23 +173,17 @@ void Writer::EncodeDirections(bool values) const {
       .Constant("BITS", (values ? a_.value_format : a_.key_format).segments[0].bits)
       .Constant("MAGNITUDE", static_cast<int64_t>(a_.magnitude_rule))
       .Constant("ALIGNED", a_.aligned())
+      .Constant("EVICTS", a_.evicts)
       .Constant("BLOCK_T", kEncodeBlockT)
       .Pointer(gathered(values))
       .Pointer(a_.aligned() ? c_.at(c_.layout.aligned) : gathered(values))
       .Pointer(code(values))
       .Pointer(magnitude(values))
       .Pointer(c_.at(c_.layout.cosine) + (values ? cosines / 2 : 0));
-  AddLengths(c_, &launch);
-  launch.Int(c_.shape.batch)
-      .Int(tokens())
-      .Int(a_.group_size)
-      .Int(a_.kv_heads)
-      .HintedInt(c_.shape.capacity)
-      .Int(a_.sinks)
-      .Int(a_.window)
-      .Int(a_.magnitude_count)
-      .Int(f.bytes)
-      .Float(a_.slerp_t);
+  AddEvicted(c_, &launch);
+  launch.Int(c_.shape.batch).Int(tokens()).Int(a_.group_size).Int(a_.kv_heads);
+  AddSlots(&launch);
+  launch.Int(a_.magnitude_count).Int(f.bytes).Float(a_.slerp_t);
   launch.Finish(CeilDiv(tokens(), kEncodeBlockT), a_.kv_heads, c_.shape.batch, launches_);
 }
 
@@ -193,20 +194,17 @@ void Writer::EncodePair(bool values) const {
       .Constant("CODE_BITS", (values ? a_.value_format : a_.key_format).segments[0].bits)
       .Constant("MAGNITUDE", static_cast<int64_t>(a_.magnitude_rule))
       .Constant("ALIGNED", a_.aligned())
+      .Constant("EVICTS", a_.evicts)
       .Constant("BLOCK_T", kEncodeBlockT)
       .Pointer(gathered(values))
       .Pointer(a_.aligned() ? c_.at(c_.layout.aligned) : gathered(values))
       .Pointer(c_.data(values ? TensorId::kValueDelta : TensorId::kKeyDelta))
       .Pointer(c_.data(values ? TensorId::kValueDeltaRatio : TensorId::kKeyDeltaRatio))
       .Pointer(magnitude(values));
-  AddLengths(c_, &launch);
-  launch.Int(tokens())
-      .Int(a_.kv_heads)
-      .HintedInt(c_.shape.capacity)
-      .Int(a_.sinks)
-      .Int(a_.window)
-      .Int(a_.magnitude_count)
-      .Int(c_.node.delta.bytes);
+  AddEvicted(c_, &launch);
+  launch.Int(tokens()).Int(a_.kv_heads);
+  AddSlots(&launch);
+  launch.Int(a_.magnitude_count).Int(c_.node.delta.bytes);
   launch.Finish(CeilDiv(tokens(), kEncodeBlockT), a_.kv_heads, c_.shape.batch, launches_);
 }
 
@@ -216,10 +214,11 @@ void Writer::Store(int64_t first_layer) const {
       .Type("E", c_.exact())
       .Constant("D", a_.head_size)
       .Constant("MODE", ModeOf(a_))
+      .Constant("EVICTS", EvictsExact(a_))
       .Constant("BLOCK_T", kStoreBlockT);
   AddLayers(c_, first_layer, &launch);
   launch.Pointer(c_.data(TensorId::kExactKey)).Pointer(c_.data(TensorId::kExactValue));
-  AddLengths(c_, &launch);
+  AddEvicted(c_, &launch);
   launch.Int(tokens())
       .Int(a_.group_size)
       .Int(first_layer)

@@ -46,7 +46,11 @@ int64_t CodeHead(const Attributes& a, const std::vector<int64_t>& permutation, i
 }
 
 std::string CheckNode(const Attributes& a) {
-  if (a.evicts) return "evicts is 1: the GPU kernels cannot leave evicted tokens out yet";
+  if (a.observes != 0) {
+    return "observes is " + std::to_string(a.observes) +
+           ": the GPU kernels do not add up attention; export with --evict streaming, which needs "
+           "none";
+  }
   if (a.delta_rank > 0) {
     return "delta_rank is " + std::to_string(a.delta_rank) +
            ": the GPU kernels read deltas of bits only; export with --delta-bits";
@@ -151,6 +155,11 @@ std::string GpuPlan::CheckType(TensorId id, const Tensors& tensors) {
 std::string GpuPlan::CheckCall(const Tensors& tensors, const CallShape& shape) const {
   if (shape.capacity >= kMostTokens) {
     return "the capacity is " + std::to_string(shape.capacity) +
+           " tokens, the CUDA kernels take less than " + std::to_string(kMostTokens);
+  }
+  if (node_.framed() && shape.segments * node_.a.segment_length >= kMostTokens) {
+    return "input 'past_evicted' is for texts of " +
+           std::to_string(shape.segments * node_.a.segment_length) +
            " tokens, the CUDA kernels take less than " + std::to_string(kMostTokens);
   }
   std::string wrong = CheckType(TensorId::kQuery, tensors);

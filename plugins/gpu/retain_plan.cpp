@@ -71,16 +71,20 @@ void AddRetainStore(const GpuCall& c, int64_t first_layer, std::vector<Launch>* 
 void AddMark(const GpuCall& c, std::vector<Launch>* launches) {
   const Attributes& a = c.node.a;
   LaunchBuilder launch("mark");
-  launch.Constant("BLOCK_T", kMarkBlockT)
+  launch.Constant("EVICTS", a.evicts)
+      .Constant("BLOCK_T", kMarkBlockT)
       .Pointer(c.data(TensorId::kKeyMagnitude))
       .Pointer(c.data(TensorId::kValueMagnitude))
       .Pointer(c.at(c.layout.change));
-  AddLengths(c, &launch);
+  AddEvicted(c, &launch);
   launch.Int(c.shape.new_tokens)
       .Int(a.kv_heads)
       .HintedInt(c.shape.capacity)
       .Int(c.shape.retained)
-      .Int(a.magnitude_count);
+      .Int(a.magnitude_count)
+      .Int(a.sinks)
+      .Int(c.layout.segments)
+      .Int(c.segment_length());
   launch.Finish(CeilDiv(c.shape.retained + c.shape.new_tokens, kMarkBlockT), a.kv_heads,
                 2 * c.shape.batch, launches);
 }
@@ -90,11 +94,12 @@ void AddMark(const GpuCall& c, std::vector<Launch>* launches) {
 void AddActive(const GpuCall& c, std::vector<Launch>* launches) {
   const Attributes& a = c.node.a;
   LaunchBuilder launch("active");
-  launch.Constant("BLOCK", kRetainBlock)
+  launch.Constant("EVICTS", a.evicts)
+      .Constant("BLOCK", kRetainBlock)
       .Pointer(c.data(TensorId::kRetainedPosition))
       .Pointer(c.data(TensorId::kRetainedSimilarity))
       .Pointer(c.data(TensorId::kKeyMagnitude));
-  AddLengths(c, &launch);
+  AddEvicted(c, &launch);
   launch.Pointer(c.at(c.layout.active))
       .Pointer(c.at(c.layout.skipped))
       .Int(a.kv_heads)
@@ -103,7 +108,9 @@ void AddActive(const GpuCall& c, std::vector<Launch>* launches) {
       .HintedInt(c.shape.capacity)
       .Int(a.magnitude_count)
       .Int(a.sinks)
-      .Int(a.window);
+      .Int(a.window)
+      .Int(c.layout.segments)
+      .Int(c.segment_length());
   launch.Finish(c.shape.batch, 1, 1, launches);
 }
 

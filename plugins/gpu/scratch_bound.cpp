@@ -8,9 +8,9 @@
 namespace minicache {
 
 int64_t GpuPlan::ScratchBound(const CallShape& most) const {
-  // With the capacity, splits and segments grow, so that at given B and S the largest capacity
-  // needs the most, unless the call is cut into chunks: their scratch ends near the bound of the
-  // options.
+  // With the capacity, splits and segments grow (or the latter by themselves), so that at given B
+  // and S the largest capacity needs the most, unless the call is cut into chunks: their scratch
+  // ends near the bound of the options.
   const int64_t chunked = node_.options.scratch_bytes + ScratchLayout::kPadding;
   int64_t bound = 0;
   CallShape shape = most;

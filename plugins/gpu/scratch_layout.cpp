@@ -23,7 +23,11 @@ int64_t SplitsOf(const GpuOptions& options, int64_t programs, int64_t tokens) {
 
 ScratchLayout::ScratchLayout(const GpuNode& node, const CallShape& shape) {
   const Attributes& a = node.a;
-  segments = node.framed() ? CeilDiv(shape.capacity, a.segment_length) : a.coded() ? 1 : 0;
+  segments = a.coded() ? 1 : 0;
+  // Where tokens are evicted, a text may have more segments than the slots of a row.
+  if (node.framed()) {
+    segments = a.evicts ? shape.segments : CeilDiv(shape.capacity, a.segment_length);
+  }
   ChooseSplits(node, shape);
   const int64_t per_token = shape.batch * a.heads *
                             (segments * (2 * node.key.stride + 4) + 8 * parts() +

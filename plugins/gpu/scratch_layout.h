@@ -14,7 +14,7 @@ struct ScratchLayout {
 
   ScratchLayout(const GpuNode& node, const CallShape& shape);
 
-  int64_t segments = 0;      // of the capacity, in which keys are coded
+  int64_t segments = 0;      // of the longest text, in which keys are coded
   int64_t splits = 0;        // of the codes, and as many of their deltas; 0 without
   int64_t exact_splits = 0;  // of the exact slots
   int64_t chunk = 0;         // new tokens that are attended at a time

@@ -12,6 +12,7 @@ from minicache.plugins.triton.code_dots import (
     query_tiles,
     store_values,
 )
+from minicache.plugins.triton.slots import end_slot, segment_of_slot
 from minicache.plugins.triton.softmax import LOG2_E, add_tile, capped
 from minicache.plugins.triton.span import code_end, row_lengths
 
@@ -19,14 +20,16 @@ from minicache.plugins.triton.span import code_end, row_lengths
 @triton.jit
 def attend_codes(
     projected_ptr, offset_ptr, key_code_ptr, value_code_ptr, key_magnitude_ptr, value_magnitude_ptr,
-    past_ptr, total_ptr, job_ptr, bias_ptr, skipped_ptr, maximum_ptr, sum_ptr, coded_ptr,
-    new_tokens, first, count, heads, kv_heads, heads_per_job, jobs, code_heads, capacity, splits,
-    parts, segments, segment_length, sinks, window, local_window, magnitude_count, magnitude_slot,
-    skipped_stride, bias_batch_stride, bias_capacity, k_n16, k_n8, k_n4, k_n2, k_b8, k_b4, k_b2,
-    k_bytes, v_n16, v_n8, v_n4, v_n2, v_b8, v_b4, v_b2, v_bytes, k_stride, v_stride, softcap,
+    past_ptr, total_ptr, evicted_ptr, job_ptr, bias_ptr, skipped_ptr, maximum_ptr, sum_ptr,
+    coded_ptr, new_tokens, first, count, heads, kv_heads, heads_per_job, jobs, code_heads, capacity,
+    splits, parts, segments, segment_length, sinks, window, local_window, magnitude_count,
+    magnitude_slot, skipped_stride, bias_batch_stride, bias_capacity, k_n16, k_n8, k_n4, k_n2, k_b8,
+    k_b4, k_b2, k_bytes, v_n16, v_n8, v_n4, v_n2, v_b8, v_b4, v_b2, v_bytes, k_stride, v_stride,
+    softcap,
     K16: tl.constexpr, K8: tl.constexpr, K4: tl.constexpr, K2: tl.constexpr, V16: tl.constexpr,
     V8: tl.constexpr, V4: tl.constexpr, V2: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_SOFTCAP: tl.constexpr, MARKS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    HAS_SOFTCAP: tl.constexpr, MARKS: tl.constexpr, EVICTS: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Grid (cdiv(count * heads_per_job * repeats, BLOCK_M), splits, B * jobs).
 
@@ -40,11 +43,11 @@ def attend_codes(
         key_code_ptr, value_code_ptr: uint8 ``[B, Hc, C, k_bytes]``, ``[B, Hc, C, v_bytes]``.
         key_magnitude_ptr, value_magnitude_ptr: the bits of fp16 ``[B, Hc, C, magnitude_count]``;
             this layer's is magnitude_slot.
-        past_ptr, total_ptr: int32 ``[B]``.
+        past_ptr, total_ptr: int32 ``[B]``; evicted_ptr, segments, EVICTS: see ``slots``.
         job_ptr: int32: kv heads ``[Hk]`` job after job, key code heads ``[jobs]``, value ones.
         bias_ptr: T ``[B or 1, H, S, bias_capacity]``, with HAS_BIAS; bias_batch_stride: elements
             between batch rows, 0 where they share it.
-        skipped_ptr: int32 ``[B, skipped_stride]``, with MARKS 2: a number, and so many positions.
+        skipped_ptr: int32 ``[B, skipped_stride]``, with MARKS 2: a number, and so many slots.
         maximum_ptr, sum_ptr: fp32 ``[B, count, H, parts]``, written: highest score times log2 e
             (-inf where the part holds nothing visible), and sum of the weights relative to it.
         coded_ptr: fp32 ``[B, count, H, splits, v_stride]``, written where something is visible: sum
@@ -54,7 +57,8 @@ def attend_codes(
         capacity: C; sinks, window, segment_length: N, W, L, a multiple of BLOCK_N.
         splits: parts that the codes are cut into, each a run of whole tiles; they come first among
             the ``parts``.
-        local_window: sliding window; 0 off.
+        local_window: sliding window; 0 off, as where tokens are evicted, which have no bias either:
+            so slots are positions where those count.
         k_n16 .. k_n2: bytes that key components of each width take in a code, a whole number of
             words; k_b8 .. k_b2: first bytes of their segments; v_* are those of values.
         K16 .. K2: per width, the power of two >= 16 that holds its words of two bytes, or 0 where
@@ -80,8 +84,9 @@ def attend_codes(
     head = kv_head * repeats + place % repeats
     out_row = (row * count + token).to(tl.int64) * heads + head
 
-    # The tiles of this split, of those that hold codes [sinks, end).
-    end = tl.minimum(code_end(past, sinks, window), capacity)
+    # The tiles of this split, of those that hold codes: slots [sinks, end).
+    end = end_slot(code_end(past, sinks, window), evicted_ptr, row, segments, EVICTS)
+    end = tl.minimum(end, capacity)
     tile_begin = sinks // BLOCK_N
     tiles = tl.maximum(tl.cdiv(end, BLOCK_N) - tile_begin, 0)
     share = tl.cdiv(tiles, splits)
@@ -111,19 +116,28 @@ def attend_codes(
     total = tl.zeros([BLOCK_M], tl.float32)
     weighed = tl.zeros([BLOCK_M], tl.float32)  # sum of weight * magnitude as the dots see them
     sums = no_values(BLOCK_M, V16, V8, V4, V2)
-    segment_tiles = segment_length // BLOCK_N
+    # A segment begins with a tile, unless tokens of it or before it are evicted: then ``begin`` and
+    # ``stop`` count slots from here on, not tiles, and its first tile begins where it does.
+    UNIT: tl.constexpr = 1 if EVICTS else BLOCK_N
+    if EVICTS:
+        begin *= BLOCK_N
+        stop = tl.minimum(stop * BLOCK_N, end)
     while begin < stop:
-        segment = begin // segment_tiles
-        segment_stop = tl.minimum(stop, (segment + 1) * segment_tiles)
+        segment, after = segment_of_slot(
+            begin, evicted_ptr, row, segments, segment_length // UNIT, EVICTS
+        )
+        segment_stop = tl.minimum(stop, after)
         a_row = out_row * segments + segment
         offset = tl.load(offset_ptr + a_row, mask=valid, other=0.0)
         a_ptr = projected_ptr + a_row * k_stride
         query = query_tiles(a_ptr, k_sizes, valid, BLOCK_M, K16, K8, K4, K2)
-        for tile in range(begin, segment_stop):
-            position = tile * BLOCK_N + tl.arange(0, BLOCK_N)
-            inside = (position >= sinks) & (position < end)
-            key_code = key_base + position
-            value_code = value_base + position
+        for tile in range(begin, segment_stop, BLOCK_N // UNIT):
+            slot = tile * UNIT + tl.arange(0, BLOCK_N)
+            inside = (slot >= sinks) & (slot < end)
+            if EVICTS:
+                inside = inside & (slot < segment_stop)
+            key_code = key_base + slot
+            value_code = value_base + slot
             key_at = key_magnitude_ptr + key_code * magnitude_count + magnitude_slot
             value_at = value_magnitude_ptr + value_code * magnitude_count + magnitude_slot
             key_bits = tl.load(key_at, mask=inside, other=0)
@@ -133,7 +147,7 @@ def attend_codes(
                 read = read & (key_bits >= 0)
             if MARKS == 2:
                 for entry in range(skipped):
-                    read = read & (position != tl.load(skipped_row_ptr + 1 + entry))
+                    read = read & (slot != tl.load(skipped_row_ptr + 1 + entry))
             key_magnitude = (key_bits & 0x7FFF).to(tl.float16, bitcast=True).to(tl.float32)
             value_magnitude = (value_bits & 0x7FFF).to(tl.float16, bitcast=True).to(tl.float32)
 
@@ -148,13 +162,13 @@ def attend_codes(
                 if HAS_SOFTCAP:
                     score = capped(score, softcap)
                 if HAS_BIAS:
-                    known = valid[:, None] & (read & (position < bias_capacity))[None, :]
-                    bias_at = bias_row_ptr[:, None] + position[None, :]
+                    known = valid[:, None] & (read & (slot < bias_capacity))[None, :]
+                    bias_at = bias_row_ptr[:, None] + slot[None, :]
                     score += tl.load(bias_at, mask=known, other=0.0).to(tl.float32)
                 score = score * LOG2_E
             else:
                 score = score * (key_magnitude * LOG2_E)[None, :]
-            visible = read[None, :] & (position[None, :] > bound[:, None])
+            visible = read[None, :] & (slot[None, :] > bound[:, None])
             score = tl.where(visible, score, -float("inf"))
             weight, rescale, maximum, total = add_tile(score, maximum, total)
             weight = (weight * value_magnitude[None, :]).to(tl.float16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from minicache.plugins.triton.slots import end_slot
 from minicache.plugins.triton.softmax import LOG2_E, add_tile, capped
 from minicache.plugins.triton.span import code_end, query_rows, row_lengths
 
@@ -12,12 +13,12 @@ from minicache.plugins.triton.span import code_end, query_rows, row_lengths
 @triton.jit
 def attend_exact(
     query_ptr, key_ptr, value_ptr, exact_key_ptr, exact_value_ptr, retained_key_ptr,
-    retained_value_ptr, retained_position_ptr, active_ptr, past_ptr, total_ptr, bias_ptr,
-    maximum_ptr, sum_ptr, exact_ptr, new_tokens, first, count, heads, kv_heads, group_size, slot,
-    slots, retained, sinks, window, ring_slots, local_window, splits, exact_splits, parts,
-    bias_batch_stride, bias_capacity, scale, softcap, D: tl.constexpr, MODE: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_SOFTCAP: tl.constexpr, RETAINS: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    retained_value_ptr, retained_position_ptr, active_ptr, past_ptr, total_ptr, evicted_ptr,
+    bias_ptr, maximum_ptr, sum_ptr, exact_ptr, new_tokens, first, count, heads, kv_heads,
+    group_size, slot, slots, retained, sinks, window, ring_slots, local_window, splits,
+    exact_splits, parts, bias_batch_stride, bias_capacity, scale, softcap,
+    D: tl.constexpr, MODE: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
+    RETAINS: tl.constexpr, EVICTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Grid (cdiv(count * repeats, BLOCK_M), exact_splits, B * Hk).
 
@@ -30,7 +31,7 @@ def attend_exact(
         retained_key_ptr, retained_value_ptr: E ``[B, G, Hk, retained, D]``, with RETAINS.
         retained_position_ptr: int32 ``[B, retained]``, with RETAINS; active_ptr: int32, likewise,
             with RETAINS 2: not 0 where a token is read from the side buffer.
-        past_ptr, total_ptr: int32 ``[B]``.
+        past_ptr, total_ptr: int32 ``[B]``; evicted_ptr: int32 ``[B, 2]``, with EVICTS.
         bias_ptr: T ``[B or 1, H, S, bias_capacity]``, with HAS_BIAS; bias_batch_stride: elements
             between batch rows, 0 where they share it.
         maximum_ptr, sum_ptr: fp32 ``[B, count, H, parts]``, written from part ``splits`` on: as
@@ -43,6 +44,8 @@ def attend_exact(
         MODE: where positions lie. 0: each in its own slot; 1: p mod slots; 2: sinks, then a ring,
             beside codes.
         RETAINS: tokens read from the side buffer. 0: none; 1: those at [N, c0); 2: by flag.
+        EVICTS: with MODE 0, and without bias and window: slots are not positions, but what is left
+            of the tokens before the call comes first all the same (``slots``).
         BLOCK_M: rows (new token, query head); BLOCK_N: tokens of a tile.
     """
     split = tl.program_id(1)
@@ -85,7 +88,7 @@ def attend_exact(
         cached = tl.maximum(leading + tl.maximum(past - resume, 0), 0)
     else:
         leading = 0
-        stored = tl.minimum(past, slots)
+        stored = tl.minimum(end_slot(past, evicted_ptr, row, 1, EVICTS), slots)
         resume = tl.maximum(oldest, past - stored if MODE == 1 else 0)
         cached = tl.maximum((past if MODE == 1 else stored) - resume, 0)
     layer = ((row * group_size + slot) * kv_heads + kv_head).to(tl.int64)

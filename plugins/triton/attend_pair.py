@@ -17,6 +17,7 @@ from minicache.plugins.triton.code_dots import (
     store_values,
 )
 from minicache.plugins.triton.planes import MIDDLE_2, MIDDLE_4
+from minicache.plugins.triton.slots import end_slot, segment_of_slot
 from minicache.plugins.triton.softmax import LOG2_E, add_tile, capped
 from minicache.plugins.triton.span import code_end, row_lengths
 
@@ -24,17 +25,17 @@ from minicache.plugins.triton.span import code_end, row_lengths
 @triton.jit
 def attend_pair(
     projected_ptr, offset_ptr, key_code_ptr, value_code_ptr, key_magnitude_ptr, value_magnitude_ptr,
-    key_delta_ptr, value_delta_ptr, key_ratio_ptr, value_ratio_ptr, past_ptr, total_ptr, job_ptr,
-    bias_ptr, skipped_ptr, maximum_ptr, sum_ptr, coded_ptr, new_tokens, first, count, heads,
-    kv_heads, heads_per_job, jobs, code_heads, capacity, splits, parts, segments, segment_length,
-    sinks, window, local_window, magnitude_count, magnitude_slot, skipped_stride, bias_batch_stride,
-    bias_capacity, k_n16, k_n8, k_n4, k_n2, k_b8, k_b4, k_b2, k_bytes, v_n16, v_n8, v_n4, v_n2,
-    v_b8, v_b4, v_b2, v_bytes, d_n16, d_n8, d_n4, d_n2, d_b8, d_b4, d_b2, d_bytes, k_stride,
-    v_stride, softcap, sign, K16: tl.constexpr, K8: tl.constexpr, K4: tl.constexpr,
-    K2: tl.constexpr, V16: tl.constexpr, V8: tl.constexpr, V4: tl.constexpr, V2: tl.constexpr,
-    W16: tl.constexpr, W8: tl.constexpr, W4: tl.constexpr, W2: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_SOFTCAP: tl.constexpr, MARKS: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
+    key_delta_ptr, value_delta_ptr, key_ratio_ptr, value_ratio_ptr, past_ptr, total_ptr,
+    evicted_ptr, job_ptr, bias_ptr, skipped_ptr, maximum_ptr, sum_ptr, coded_ptr, new_tokens, first,
+    count, heads, kv_heads, heads_per_job, jobs, code_heads, capacity, splits, parts, segments,
+    segment_length, sinks, window, local_window, magnitude_count, magnitude_slot, skipped_stride,
+    bias_batch_stride, bias_capacity, k_n16, k_n8, k_n4, k_n2, k_b8, k_b4, k_b2, k_bytes, v_n16,
+    v_n8, v_n4, v_n2, v_b8, v_b4, v_b2, v_bytes, d_n16, d_n8, d_n4, d_n2, d_b8, d_b4, d_b2, d_bytes,
+    k_stride, v_stride, softcap, sign,
+    K16: tl.constexpr, K8: tl.constexpr, K4: tl.constexpr, K2: tl.constexpr, V16: tl.constexpr,
+    V8: tl.constexpr, V4: tl.constexpr, V2: tl.constexpr, W16: tl.constexpr, W8: tl.constexpr,
+    W4: tl.constexpr, W2: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
+    MARKS: tl.constexpr, EVICTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Grid (cdiv(count * heads_per_job * repeats, BLOCK_M), splits / 2, B * jobs).
 
@@ -63,8 +64,9 @@ def attend_pair(
     head = kv_head * repeats + place % repeats
     out_row = (row * count + token).to(tl.int64) * heads + head
 
-    # The tiles of this split, of those that hold codes [sinks, end).
-    end = tl.minimum(code_end(past, sinks, window), capacity)
+    # The tiles of this split, of those that hold codes: slots [sinks, end).
+    end = end_slot(code_end(past, sinks, window), evicted_ptr, row, segments, EVICTS)
+    end = tl.minimum(end, capacity)
     tile_begin = sinks // BLOCK_N
     tiles = tl.maximum(tl.cdiv(end, BLOCK_N) - tile_begin, 0)
     share = tl.cdiv(tiles, splits // 2)
@@ -98,10 +100,17 @@ def attend_pair(
     delta_sums = no_values(BLOCK_M, W16, W8, W4, W2)
     d_sizes = (d_n16, d_n8, d_n4, d_n2)
     d_starts = (d_b8, d_b4, d_b2)
-    segment_tiles = segment_length // BLOCK_N
+    # A segment begins with a tile, unless tokens of it or before it are evicted: then ``begin`` and
+    # ``stop`` count slots from here on, not tiles, and its first tile begins where it does.
+    UNIT: tl.constexpr = 1 if EVICTS else BLOCK_N
+    if EVICTS:
+        begin *= BLOCK_N
+        stop = tl.minimum(stop * BLOCK_N, end)
     while begin < stop:
-        segment = begin // segment_tiles
-        segment_stop = tl.minimum(stop, (segment + 1) * segment_tiles)
+        segment, after = segment_of_slot(
+            begin, evicted_ptr, row, segments, segment_length // UNIT, EVICTS
+        )
+        segment_stop = tl.minimum(stop, after)
         a_row = out_row * segments + segment
         offset = tl.load(offset_ptr + a_row, mask=valid, other=0.0)
         a_ptr = projected_ptr + a_row * k_stride
@@ -109,11 +118,13 @@ def attend_pair(
         # Components of a pair's codes have one width: the same query meets its deltas.
         delta_query = query_tiles(a_ptr, d_sizes, valid, BLOCK_M, W16, W8, W4, W2)
         delta_offset = middle_sum(delta_query, BLOCK_M, W4, W2)
-        for tile in range(begin, segment_stop):
-            position = tile * BLOCK_N + tl.arange(0, BLOCK_N)
-            inside = (position >= sinks) & (position < end)
-            key_code = key_base + position
-            value_code = value_base + position
+        for tile in range(begin, segment_stop, BLOCK_N // UNIT):
+            slot = tile * UNIT + tl.arange(0, BLOCK_N)
+            inside = (slot >= sinks) & (slot < end)
+            if EVICTS:
+                inside = inside & (slot < segment_stop)
+            key_code = key_base + slot
+            value_code = value_base + slot
             key_at = key_magnitude_ptr + key_code * magnitude_count + magnitude_slot
             value_at = value_magnitude_ptr + value_code * magnitude_count + magnitude_slot
             key_bits = tl.load(key_at, mask=inside, other=0)
@@ -123,7 +134,7 @@ def attend_pair(
                 read = read & (key_bits >= 0)
             if MARKS == 2:
                 for entry in range(skipped):
-                    read = read & (position != tl.load(skipped_row_ptr + 1 + entry))
+                    read = read & (slot != tl.load(skipped_row_ptr + 1 + entry))
             key_magnitude = (key_bits & 0x7FFF).to(tl.float16, bitcast=True).to(tl.float32)
             value_magnitude = (value_bits & 0x7FFF).to(tl.float16, bitcast=True).to(tl.float32)
 
@@ -145,13 +156,13 @@ def attend_pair(
                 if HAS_SOFTCAP:
                     score = capped(score, softcap)
                 if HAS_BIAS:
-                    known = valid[:, None] & (read & (position < bias_capacity))[None, :]
-                    bias_at = bias_row_ptr[:, None] + position[None, :]
+                    known = valid[:, None] & (read & (slot < bias_capacity))[None, :]
+                    bias_at = bias_row_ptr[:, None] + slot[None, :]
                     score += tl.load(bias_at, mask=known, other=0.0).to(tl.float32)
                 score = score * LOG2_E
             else:
                 score = score * (key_magnitude * LOG2_E)[None, :]
-            visible = read[None, :] & (position[None, :] > bound[:, None])
+            visible = read[None, :] & (slot[None, :] > bound[:, None])
             score = tl.where(visible, score, -float("inf"))
             weight, rescale, maximum, total = add_tile(score, maximum, total)
             weight = weight * value_magnitude[None, :]

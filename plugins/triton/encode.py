@@ -7,6 +7,7 @@ import triton.language as tl
 
 from minicache.plugins.triton.angle import angle_of, sine_of
 from minicache.plugins.triton.encoded import encoded_span
+from minicache.plugins.triton.slots import slot_of
 
 COLLINEAR_SINE = tl.constexpr(1e-4)  # below it the two directions span no plane
 LIMIT = tl.constexpr(65504.0)  # the largest fp16
@@ -14,10 +15,11 @@ LIMIT = tl.constexpr(65504.0)  # the largest fp16
 
 @triton.jit
 def encode(
-    gathered_ptr, aligned_ptr, code_ptr, magnitude_ptr, cosine_ptr, past_ptr, total_ptr, batch,
-    new_tokens, group_size, kv_heads, capacity, sinks, window, magnitude_count, bytes, slerp_t,  # noqa: A002
+    gathered_ptr, aligned_ptr, code_ptr, magnitude_ptr, cosine_ptr, past_ptr, total_ptr,
+    evicted_ptr, batch, new_tokens, group_size, kv_heads, capacity, sinks, window, segments,
+    segment_length, magnitude_count, bytes, slerp_t,  # noqa: A002
     D: tl.constexpr, BITS: tl.constexpr, MAGNITUDE: tl.constexpr, ALIGNED: tl.constexpr,
-    BLOCK_T: tl.constexpr,
+    EVICTS: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """Grid: (ceil(S / BLOCK_T), Hk, B); one launch for keys, one for values.
 
@@ -32,6 +34,7 @@ def encode(
         cosine_ptr: fp64[2, B, S, Hk]: over neighbouring layers, sum and minimum of the cosines.
         past_ptr: i32[B].
         total_ptr: i32[B].
+        evicted_ptr: i32[B, segments + 1]; it, segment_length and EVICTS: see ``slots``.
 
     Constants:
         BITS: 16, 8 or 4.
@@ -44,7 +47,8 @@ def encode(
     if first + tl.program_id(0) * BLOCK_T >= end:
         return
     position = first + index
-    inside = (position < end) & (position < capacity) & (index < new_tokens)
+    slot = slot_of(position, evicted_ptr, row, segments, segment_length, sinks, EVICTS)
+    inside = (position < end) & (slot < capacity) & (index < new_tokens)
     # Columns hold the planes of a code one after the other, each padded to a power of two.
     planes: tl.constexpr = 2 if BITS == 4 else 1
     width: tl.constexpr = D // planes
@@ -91,9 +95,9 @@ def encode(
         direction = weight_a[:, None] * direction + weight_b[:, None] * vector
         known = known | nonzero
 
-    step = store_code(code_ptr, direction, inside, row, head, position, kv_heads, capacity, bytes,
+    step = store_code(code_ptr, direction, inside, row, head, slot, kv_heads, capacity, bytes,
                       D, BITS, BLOCK_T)  # fmt: skip
-    stored = (row.to(tl.int64) * kv_heads + head) * capacity + position
+    stored = (row.to(tl.int64) * kv_heads + head) * capacity + slot
     if MAGNITUDE == 0:
         for g in range(group_size):
             length = length_of(gathered_ptr + offset + g * kv_heads * D, valid)
@@ -143,7 +147,7 @@ def slerp_weights(a, b, t):
 
 @triton.jit
 def store_code(
-    code_ptr, direction, inside, row, head, position, kv_heads, capacity, bytes,  # noqa: A002
+    code_ptr, direction, inside, row, head, slot, kv_heads, capacity, bytes,  # noqa: A002
     D: tl.constexpr, BITS: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """Quantises and packs directions [tokens, planes * pad]; returns the steps [tokens]."""
@@ -151,7 +155,7 @@ def store_code(
     width: tl.constexpr = D // planes
     pad: tl.constexpr = triton.next_power_of_2(width)
     byte = tl.arange(0, pad)
-    token = (row.to(tl.int64) * kv_heads + head) * capacity + position
+    token = (row.to(tl.int64) * kv_heads + head) * capacity + slot
     if BITS == 16:
         step = tl.full([BLOCK_T], 1.0, tl.float64)
         half_ptr = code_ptr.to(tl.pointer_type(tl.float16), bitcast=True)

@@ -12,6 +12,7 @@ from minicache.plugins.triton.encode import (
     store_magnitude,
 )
 from minicache.plugins.triton.encoded import encoded_span
+from minicache.plugins.triton.slots import slot_of
 
 SMALLEST_COSINE = tl.constexpr(2.0**-6)
 SHORTEST = tl.constexpr(2.0**-16)  # a shorter delta is rounding
@@ -20,9 +21,10 @@ SHORTEST = tl.constexpr(2.0**-16)  # a shorter delta is rounding
 @triton.jit
 def encode_pair(
     gathered_ptr, aligned_ptr, delta_ptr, ratio_ptr, magnitude_ptr, past_ptr, total_ptr,
-    new_tokens, kv_heads, capacity, sinks, window, magnitude_count, bytes,  # noqa: A002
+    evicted_ptr, new_tokens, kv_heads, capacity, sinks, window, segments, segment_length,
+    magnitude_count, bytes,  # noqa: A002
     D: tl.constexpr, BITS: tl.constexpr, CODE_BITS: tl.constexpr, MAGNITUDE: tl.constexpr,
-    ALIGNED: tl.constexpr, BLOCK_T: tl.constexpr,
+    ALIGNED: tl.constexpr, EVICTS: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """Grid: (ceil(S / BLOCK_T), Hk, B); after ``encode``, whose magnitudes get the cosine.
 
@@ -36,6 +38,7 @@ def encode_pair(
         magnitude_ptr: fp16[B, Hk, C, magnitude_count].
         past_ptr: i32[B].
         total_ptr: i32[B].
+        evicted_ptr: i32[B, segments + 1]; it, segment_length and EVICTS: see ``slots``.
 
     Constants:
         BITS: of deltas: 16, 4 or 2.
@@ -49,7 +52,8 @@ def encode_pair(
     if first + tl.program_id(0) * BLOCK_T >= end:
         return
     position = first + index
-    inside = (position < end) & (position < capacity) & (index < new_tokens)
+    slot = slot_of(position, evicted_ptr, row, segments, segment_length, sinks, EVICTS)
+    inside = (position < end) & (slot < capacity) & (index < new_tokens)
     # Columns hold the planes of a delta's code, as those of a direction in ``encode``.
     planes: tl.constexpr = 8 // BITS if BITS < 8 else 1
     width: tl.constexpr = D // planes
@@ -89,9 +93,9 @@ def encode_pair(
 
     kept = both & (length >= SHORTEST)
     scale = tl.where(kept, 1.0 / tl.where(kept, length, 1.0), 0.0)
-    own = store_code(delta_ptr, delta * scale[:, None], inside, row, head, position, kv_heads,
+    own = store_code(delta_ptr, delta * scale[:, None], inside, row, head, slot, kv_heads,
                      capacity, bytes, D, BITS, BLOCK_T)  # fmt: skip
-    stored = (row.to(tl.int64) * kv_heads + head) * capacity + position
+    stored = (row.to(tl.int64) * kv_heads + head) * capacity + slot
     ratio = tl.where(kept, length, 0.0) / cosine * own / tl.where(step > 0, step, 1.0)
     store_magnitude(ratio_ptr + stored, ratio, inside)
 

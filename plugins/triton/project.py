@@ -7,15 +7,16 @@ import triton.language as tl
 
 from minicache.plugins.triton.planes import clamp_half, level_middle
 from minicache.plugins.triton.rotation import partner, rotation_back
+from minicache.plugins.triton.slots import end_slot, first_slot
 from minicache.plugins.triton.span import code_end, query_rows, row_lengths
 
 
 @triton.jit
 def project(
-    query_ptr, decoder_ptr, frequency_ptr, past_ptr, total_ptr, projected_ptr, offset_ptr,
-    new_tokens, first, count, heads, kv_heads, segments, pairs, sinks, window, segment_length, c16,
-    c8, c4, c2, stride, scale, D: tl.constexpr, HAS_DECODER: tl.constexpr,
-    INTERLEAVED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr,
+    query_ptr, decoder_ptr, frequency_ptr, past_ptr, total_ptr, evicted_ptr, projected_ptr,
+    offset_ptr, new_tokens, first, count, heads, kv_heads, segments, pairs, sinks, window,
+    segment_length, c16, c8, c4, c2, stride, scale, D: tl.constexpr, HAS_DECODER: tl.constexpr,
+    INTERLEAVED: tl.constexpr, EVICTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """Grid (cdiv(count * repeats, BLOCK_M), segments, B * Hk).
 
@@ -23,14 +24,15 @@ def project(
         query_ptr: T ``[B, S, H*D]``.
         decoder_ptr: fp16 or fp32 ``[Hk, R, D]``; unused without a decoder, where R = D.
         frequency_ptr: fp32 ``[pairs]``; unused with pairs = 0.
-        past_ptr, total_ptr: int32 ``[B]``.
+        past_ptr, total_ptr: int32 ``[B]``; evicted_ptr, EVICTS: see ``slots``.
         projected_ptr: fp16 ``[B, count, H, segments, stride]``, written: a, rounded, saturated.
         offset_ptr: fp32 ``[B, count, H, segments]``, written: the sum of middle * a over the
             rounded a, with the middle of each component's grid: what a score of unsigned levels is
             too large by.
         new_tokens: S; first, count: the new tokens of this launch.
         heads, kv_heads: H, Hk.
-        segments: of the capacity; those that hold no code yet are left alone.
+        segments: of the capacity, with EVICTS of the longest text; those that hold no code are left
+            alone.
         pairs: D_rot / 2; 0 leaves queries as they are.
         sinks, window, segment_length: N, W, L.
         c16, c8, c4, c2: components of each width; they add up to R.
@@ -43,7 +45,12 @@ def project(
     repeats = heads // kv_heads
     past, new = row_lengths(past_ptr, total_ptr, row, new_tokens)
     first_row = tl.program_id(0) * BLOCK_M
-    coded = segment * segment_length < code_end(past, sinks, window)
+    begin = first_slot(segment, evicted_ptr, row, segments, segment_length, EVICTS)
+    end = end_slot(code_end(past, sinks, window), evicted_ptr, row, segments, EVICTS)
+    if EVICTS:  # of some segments nothing is left
+        after = first_slot(segment + 1, evicted_ptr, row, segments, segment_length, EVICTS)
+        end = tl.minimum(end, after)
+    coded = begin < end
     if not (coded & (first + first_row // repeats < new)):
         return
     token, head, valid = query_rows(first_row, kv_head, first, count, new, repeats, BLOCK_M)

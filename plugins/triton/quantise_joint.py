@@ -6,13 +6,15 @@ import triton
 import triton.language as tl
 
 from minicache.plugins.triton.encoded import encoded_span
+from minicache.plugins.triton.slots import slot_of
 
 
 @triton.jit
 def quantise_joint(
-    joint_ptr, step_ptr, code_ptr, magnitude_ptr, past_ptr, total_ptr, new_tokens, code_heads,
-    capacity, sinks, window, c8, c4, c2, b4, b2, bytes, stride,  # noqa: A002
-    P8: tl.constexpr, P4: tl.constexpr, P2: tl.constexpr,
+    joint_ptr, step_ptr, code_ptr, magnitude_ptr, past_ptr, total_ptr, evicted_ptr, new_tokens,
+    code_heads, capacity, sinks, window, segments, segment_length, c8, c4, c2, b4, b2,
+    bytes, stride,  # noqa: A002
+    P8: tl.constexpr, P4: tl.constexpr, P2: tl.constexpr, EVICTS: tl.constexpr,
 ):  # fmt: skip
     """Grid: (S, Hc, B).
 
@@ -23,6 +25,7 @@ def quantise_joint(
         magnitude_ptr: fp16[B, Hc, C, 1].
         past_ptr: i32[B].
         total_ptr: i32[B].
+        evicted_ptr: i32[B, segments + 1]; it, segment_length and EVICTS: see ``slots``.
 
     Constants:
         P8: at least the components of 8 bits, a power of two; 0: none. P4, P2 likewise, of planes.
@@ -32,7 +35,8 @@ def quantise_joint(
     row = tl.program_id(2)
     _, _, _, first, end = encoded_span(past_ptr, total_ptr, row, sinks, window)
     position = first + index
-    if position >= tl.minimum(end, capacity):
+    slot = slot_of(position, evicted_ptr, row, segments, segment_length, sinks, EVICTS)
+    if (position >= end) | (slot >= capacity):
         return
     y_ptr = joint_ptr + ((row.to(tl.int64) * new_tokens + index) * code_heads + code_head) * stride
     step_ptr += code_head * (c8 + c4 + c2)
@@ -45,7 +49,7 @@ def quantise_joint(
         square += square_of(y_ptr + c8 + c4, c2, 4, P2)
     # fp64 holds every sum of squares of fp32: it is finite where all components are.
     length = tl.where(square < float("inf"), tl.sqrt(square), 0.0)
-    token = (row.to(tl.int64) * code_heads + code_head) * capacity + position
+    token = (row.to(tl.int64) * code_heads + code_head) * capacity + slot
     out_ptr = code_ptr + token * bytes
     if P8 > 0:
         store_levels(out_ptr, y_ptr, step_ptr, length, c8, 8, P8)

@@ -75,6 +75,7 @@ def parse_signature(name: str, arguments: str, constants: str) -> Signature:
 
 
 _LENGTHS = "past:*i32 total:*i32"
+_EVICTED = f"{_LENGTHS} evicted:*i32"
 _CALL = "new_tokens first count heads kv_heads"
 _NEW_TOKENS = "key*8:*T value*8:*T exact_key:*E exact_value:*E"  # of up to eight layers of a group
 
@@ -83,41 +84,42 @@ SIGNATURES: dict[str, Signature] = {
     for signature in (
         parse_signature(
             "project",
-            f"query:*T decoder:*U frequency:*fp32 {_LENGTHS} projected:*fp16 offset:*fp32 {_CALL}"
+            f"query:*T decoder:*U frequency:*fp32 {_EVICTED} projected:*fp16 offset:*fp32 {_CALL}"
             " segments pairs sinks window segment_length c16 c8 c4 c2 stride% scale:f",
-            "D HAS_DECODER INTERLEAVED BLOCK_M BLOCK_R",
+            "D HAS_DECODER INTERLEAVED EVICTS BLOCK_M BLOCK_R",
         ),
         parse_signature(
             "attend_codes",
             "projected:*fp16 offset:*fp32 key_code:*u8 value_code:*u8 key_magnitude:*i16"
-            f" value_magnitude:*i16 {_LENGTHS} job:*i32 bias:*T skipped:*i32 maximum:*fp32"
+            f" value_magnitude:*i16 {_EVICTED} job:*i32 bias:*T skipped:*i32 maximum:*fp32"
             f" sum:*fp32 coded:*fp32 {_CALL} heads_per_job jobs code_heads capacity% splits parts"
             " segments segment_length% sinks window local_window magnitude_count magnitude_slot"
             " skipped_stride bias_batch_stride:l bias_capacity k_n16% k_n8% k_n4% k_n2% k_b8% k_b4%"
             " k_b2% k_bytes% v_n16% v_n8% v_n4% v_n2% v_b8% v_b4% v_b2% v_bytes% k_stride%"
             " v_stride% softcap:f",
-            "K16 K8 K4 K2 V16 V8 V4 V2 HAS_BIAS HAS_SOFTCAP MARKS BLOCK_M BLOCK_N",
+            "K16 K8 K4 K2 V16 V8 V4 V2 HAS_BIAS HAS_SOFTCAP MARKS EVICTS BLOCK_M BLOCK_N",
         ),
         parse_signature(
             "attend_pair",
             "projected:*fp16 offset:*fp32 key_code:*u8 value_code:*u8 key_magnitude:*i16"
             f" value_magnitude:*i16 key_delta:*u8 value_delta:*u8 key_ratio:*fp16 value_ratio:*fp16"
-            f" {_LENGTHS} job:*i32 bias:*T skipped:*i32 maximum:*fp32"
+            f" {_EVICTED} job:*i32 bias:*T skipped:*i32 maximum:*fp32"
             f" sum:*fp32 coded:*fp32 {_CALL} heads_per_job jobs code_heads capacity% splits parts"
             " segments segment_length% sinks window local_window magnitude_count magnitude_slot"
             " skipped_stride bias_batch_stride:l bias_capacity k_n16% k_n8% k_n4% k_n2% k_b8% k_b4%"
             " k_b2% k_bytes% v_n16% v_n8% v_n4% v_n2% v_b8% v_b4% v_b2% v_bytes% d_n16% d_n8% d_n4%"
             " d_n2% d_b8% d_b4% d_b2% d_bytes% k_stride% v_stride% softcap:f sign:f",
-            "K16 K8 K4 K2 V16 V8 V4 V2 W16 W8 W4 W2 HAS_BIAS HAS_SOFTCAP MARKS BLOCK_M BLOCK_N",
+            "K16 K8 K4 K2 V16 V8 V4 V2 W16 W8 W4 W2 HAS_BIAS HAS_SOFTCAP MARKS EVICTS BLOCK_M"
+            " BLOCK_N",
         ),
         parse_signature(
             "attend_exact",
             "query:*T key:*T value:*T exact_key:*E exact_value:*E retained_key:*E"
-            f" retained_value:*E retained_position:*i32 active:*i32 {_LENGTHS} bias:*T"
+            f" retained_value:*E retained_position:*i32 active:*i32 {_EVICTED} bias:*T"
             f" maximum:*fp32 sum:*fp32 exact:*fp32 {_CALL} group_size slot slots retained sinks"
             " window ring_slots local_window splits exact_splits parts bias_batch_stride:l"
             " bias_capacity scale:f softcap:f",
-            "D MODE HAS_BIAS HAS_SOFTCAP RETAINS BLOCK_M BLOCK_N",
+            "D MODE HAS_BIAS HAS_SOFTCAP RETAINS EVICTS BLOCK_M BLOCK_N",
         ),
         parse_signature(
             "finish",
@@ -140,9 +142,9 @@ SIGNATURES: dict[str, Signature] = {
         ),
         parse_signature(
             "quantise_joint",
-            f"joint:*fp32 step:*fp32 code:*u8 magnitude:*fp16 {_LENGTHS} new_tokens code_heads"
-            " capacity% sinks window c8 c4 c2 b4 b2 bytes stride%",
-            "P8 P4 P2",
+            f"joint:*fp32 step:*fp32 code:*u8 magnitude:*fp16 {_EVICTED} new_tokens code_heads"
+            " capacity% sinks window segments segment_length c8 c4 c2 b4 b2 bytes stride%",
+            "P8 P4 P2 EVICTS",
         ),
         parse_signature(
             "align",
@@ -153,21 +155,23 @@ SIGNATURES: dict[str, Signature] = {
         parse_signature(
             "encode",
             "gathered:*fp32 aligned:*fp32 code:*u8 magnitude:*fp16 cosine:*fp64"
-            f" {_LENGTHS} batch new_tokens group_size kv_heads capacity% sinks window"
-            " magnitude_count bytes slerp_t:f",
-            "D BITS MAGNITUDE ALIGNED BLOCK_T",
+            f" {_EVICTED} batch new_tokens group_size kv_heads capacity% sinks window segments"
+            " segment_length magnitude_count bytes slerp_t:f",
+            "D BITS MAGNITUDE ALIGNED EVICTS BLOCK_T",
         ),
         parse_signature(
             "encode_pair",
-            f"gathered:*fp32 aligned:*fp32 delta:*u8 ratio:*fp16 magnitude:*fp16 {_LENGTHS}"
-            " new_tokens kv_heads capacity% sinks window magnitude_count bytes",
-            "D BITS CODE_BITS MAGNITUDE ALIGNED BLOCK_T",
+            f"gathered:*fp32 aligned:*fp32 delta:*u8 ratio:*fp16 magnitude:*fp16 {_EVICTED}"
+            " new_tokens kv_heads capacity% sinks window segments segment_length magnitude_count"
+            " bytes",
+            "D BITS CODE_BITS MAGNITUDE ALIGNED EVICTS BLOCK_T",
         ),
         parse_signature(
             "active",
-            f"position:*i32 similarity:*fp32 key_magnitude:*i16 {_LENGTHS} active:*i32"
-            " skipped:*i32 kv_heads retained slack capacity% magnitude_count sinks window",
-            "BLOCK",
+            f"position:*i32 similarity:*fp32 key_magnitude:*i16 {_EVICTED} active:*i32"
+            " skipped:*i32 kv_heads retained slack capacity% magnitude_count sinks window segments"
+            " segment_length",
+            "EVICTS BLOCK",
         ),
         parse_signature(
             "retain",
@@ -184,15 +188,15 @@ SIGNATURES: dict[str, Signature] = {
         ),
         parse_signature(
             "mark",
-            f"key_magnitude:*i16 value_magnitude:*i16 change:*i32 {_LENGTHS} new_tokens kv_heads"
-            " capacity% retained magnitude_count",
-            "BLOCK_T",
+            f"key_magnitude:*i16 value_magnitude:*i16 change:*i32 {_EVICTED} new_tokens kv_heads"
+            " capacity% retained magnitude_count sinks segments segment_length",
+            "EVICTS BLOCK_T",
         ),
         parse_signature(
             "store",
-            f"{_NEW_TOKENS} {_LENGTHS} new_tokens group_size first_layer kv_heads slots sinks"
+            f"{_NEW_TOKENS} {_EVICTED} new_tokens group_size first_layer kv_heads slots sinks"
             " ring_slots capacity",
-            "D MODE BLOCK_T",
+            "D MODE EVICTS BLOCK_T",
         ),
     )
 }

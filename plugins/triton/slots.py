@@ -52,7 +52,7 @@ def end_slot(end, evicted_ptr, row, segments, EVICTS: tl.constexpr):
 def first_slot(
     segment, evicted_ptr, row, segments, segment_length, EVICTS: tl.constexpr
 ):  # fmt: skip
-    """First slot of segments 0..n-1, a multiple of 16, or where it would be if nothing is left."""
+    """First slot of segments 0..n, a multiple of 16, or where it would be if nothing is left."""
     slot = segment * segment_length
     if EVICTS:
         slot -= gone_below(segment, evicted_ptr, row, segments)

@@ -6,15 +6,18 @@ import triton
 import triton.language as tl
 
 from minicache.plugins.triton.encoded import layer_pointer, ring_slot
+from minicache.plugins.triton.slots import slot_of
+
+NO_SEGMENTS = tl.constexpr(1 << 30)  # exact keys have no frame
 
 
 @triton.jit
 def store(
     key_0_ptr, key_1_ptr, key_2_ptr, key_3_ptr, key_4_ptr, key_5_ptr, key_6_ptr, key_7_ptr,
     value_0_ptr, value_1_ptr, value_2_ptr, value_3_ptr, value_4_ptr, value_5_ptr, value_6_ptr,
-    value_7_ptr, exact_key_ptr, exact_value_ptr, past_ptr, total_ptr, new_tokens, group_size,
-    first_layer, kv_heads, slots, sinks, ring_slots, capacity,
-    D: tl.constexpr, MODE: tl.constexpr, BLOCK_T: tl.constexpr,
+    value_7_ptr, exact_key_ptr, exact_value_ptr, past_ptr, total_ptr, evicted_ptr, new_tokens,
+    group_size, first_layer, kv_heads, slots, sinks, ring_slots, capacity,
+    D: tl.constexpr, MODE: tl.constexpr, EVICTS: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """Grid: (ceil(S / BLOCK_T), layers of this launch * Hk, 2*B), kinds innermost.
 
@@ -25,9 +28,11 @@ def store(
         exact_value_ptr: likewise.
         past_ptr: i32[B].
         total_ptr: i32[B].
+        evicted_ptr: i32[B, 2]; EVICTS.
 
     Constants:
         MODE: 0 exact, 1 exact with a sliding window (a ring of ``slots``), 2 coded.
+        EVICTS: with MODE 0, as of ``slots``.
     """
     kind = tl.program_id(2) % 2
     row = tl.program_id(2) // 2
@@ -39,8 +44,8 @@ def store(
         return
     stays = (position < total) & (token < new_tokens)
     if MODE == 0:
-        slot = position
-        stays &= position < capacity
+        slot = slot_of(position, evicted_ptr, row, 1, NO_SEGMENTS, 0, EVICTS)
+        stays &= slot < capacity
     elif MODE == 1:
         slot = position % slots
         stays &= position >= total - slots

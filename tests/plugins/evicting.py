@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,17 @@ class EvictingRow:
 
     def draw(self, data: st.DataObject, state: dict[str, Array], row: int) -> Array:
         """Chooses what goes: whole blocks of each segment, at random; ``[held]`` slots."""
+        rng = np.random.default_rng(data.draw(st.integers(0, 999), "seed"))
+        return self.choose(state, row, lambda most: data.draw(st.integers(0, most), "blocks"), rng)
+
+    def choose(
+        self,
+        state: dict[str, Array],
+        row: int,
+        blocks: Callable[[int], int],
+        rng: np.random.Generator,
+    ) -> Array:
+        """Likewise; ``blocks`` says how many go of a segment of which so many can."""
         first, end = protected(self.attributes, self.length)
         positions = np.array(self.held, np.int64)
         may_go = (positions >= first) & (positions < end)
@@ -80,12 +91,10 @@ class EvictingRow:
             may_go &= ~np.isin(positions, self.stored(state, row))
         width = schemas.segment_length(self.attributes) or TOKENS
         gone = np.zeros(len(positions), bool)
-        rng = np.random.default_rng(data.draw(st.integers(0, 999), "seed"))
         for segment in range(-(-TOKENS // width)):
             mine = np.flatnonzero(may_go & (positions // width == segment))
             most = len(mine) // BLOCK
-            blocks = data.draw(st.integers(0, most), "blocks") if most else 0
-            gone[rng.permutation(mine)[: blocks * BLOCK]] = True
+            gone[rng.permutation(mine)[: (blocks(most) if most else 0) * BLOCK]] = True
         return gone
 
     def stored(self, state: dict[str, Array], row: int) -> Array:

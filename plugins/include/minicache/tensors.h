@@ -93,13 +93,15 @@ struct Tensors {
   const Tensor& at(const Slot& slot) const { return const_cast<Tensors*>(this)->at(slot); }
 };
 
-// Sizes that the tensors bring: B, S, C, the slots P of the side buffer and of the exact state.
+// Sizes that the tensors bring: B, S, C, the slots P of the side buffer and of the exact state, and
+// n of the table of evicted tokens; 0 where there is no such tensor.
 struct CallShape {
   int64_t batch;
   int64_t new_tokens;
   int64_t capacity;
   int64_t retained;
   int64_t slots;
+  int64_t segments;
 };
 
 // Checks the type of one input against the attributes and the inputs before it. Returns a sentence

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minicache.exporter.schemas import SEGMENT_ALIGNMENT, retained_extra
+from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.retention import active_slots
 from minicache.plugins.reference.state import Span, head_order
 from tests.plugins.triton.interpreter import BFLOAT16, Array, Buffer, launch, scratch
@@ -53,11 +54,7 @@ class Format:
         self.components = sum(self.counts)
         self.stride = -(-self.components // 16) * 16
         self.pads = [max(16, 1 << (n // 2 - 1).bit_length()) if n else 0 for n in self.sizes]
-
-    @property
-    def numbers(self) -> list[int]:
-        """In the order of the kernel's arguments."""
-        return [*self.sizes, *self.starts[1:], self.bytes]
+        self.numbers = [*self.sizes, *self.starts[1:], self.bytes]  # as the kernels take them
 
 
 class AttendCall:
@@ -77,11 +74,13 @@ class AttendCall:
         self.batch, self.new_tokens, _ = inputs["query"].shape
         self.heads, self.kv_heads = attributes["num_heads"], attributes["kv_num_heads"]
         self.state = {n[5:]: x for n, x in inputs.items() if n.startswith("past_")}
-        self.lengths = [Buffer(inputs[f"{name}_lengths"]) for name in ("past", "total")]
+        names = ["past_lengths", "total_lengths", "past_evicted"]
+        self.lengths = [Buffer(inputs[name]) if name in inputs else 0 for name in names]
         self.splits = blocks.splits if self.coded else 0
         self.parts = self.splits + blocks.exact_splits
         policy = attributes["retention"] if "retained_position" in self.state else "none"
         self.retains = {"none": 0, "budget": 2}.get(policy, 1)
+        self.evicts = int("evicted" in self.state)
         self.active, self.skipped = self._active_tokens()
         self.bias = inputs.get("attention_bias")
         self.output = scratch(inputs["query"].shape, inputs["query"].dtype)
@@ -112,8 +111,8 @@ class AttendCall:
                 max(0, held.shape[1] - slack),
             )  # fmt: skip
             flags[row, at] = 1
-            signs = np.signbit(state["key_magnitude"][row, 0, held[row, at], 0])
-            unmarked = held[row, at][~signs]
+            slots = slot_map(a, state, row).slots(held[row, at].astype(np.int64))
+            unmarked = slots[~np.signbit(state["key_magnitude"][row, 0, slots, 0])]
             skipped[row, : 1 + unmarked.size] = [unmarked.size, *unmarked]
         return flags, skipped
 
@@ -154,6 +153,7 @@ class Chunk:
         a, call, code = self.a, self.call, Format(self.a["key_bits"])
         capacity = call.state["key_code"].shape[2]
         segments = -(-capacity // self.segment_length)
+        segments = call.state["evicted"].shape[1] - 1 if call.evicts else segments
         projected = scratch((*self.lead, segments, code.stride), np.float16)
         offset = scratch((*self.lead, segments), np.float32)
         rates = call.inputs.get("rope_frequencies", np.zeros(0))
@@ -164,7 +164,7 @@ class Chunk:
              *call.lengths, projected, offset, *self.tokens, segments, rates.size, a["sinks"],
              a["window"], self.segment_length, *code.counts, code.stride, a["scale"]],
             D=a["head_size"], HAS_DECODER=a["has_decoder"], INTERLEAVED=a["rotary_interleaved"],
-            BLOCK_M=self.blocks.rows, BLOCK_R=self.blocks.components,
+            EVICTS=call.evicts, BLOCK_M=self.blocks.rows, BLOCK_R=self.blocks.components,
         )  # fmt: skip
         return projected, offset
 
@@ -208,8 +208,8 @@ class Chunk:
              a["window"], a["local_window_size"], magnitudes,
              a["group_slot"] if magnitudes > 1 else 0, call.skipped.shape[1], *self.bias_extents,
              *key.numbers, *value.numbers, key.stride, value.stride, a["softcap"]],
-            **pads, **self.flags, MARKS=call.retains, BLOCK_M=self.blocks.rows,
-            BLOCK_N=self.blocks.codes,
+            **pads, **self.flags, MARKS=call.retains, EVICTS=call.evicts,
+            BLOCK_M=self.blocks.rows, BLOCK_N=self.blocks.codes,
         )  # fmt: skip
 
     def attend_exact(self) -> None:
@@ -229,7 +229,7 @@ class Chunk:
              a["ring_slots"], a["local_window_size"], call.splits, self.blocks.exact_splits,
              call.parts, *self.bias_extents, a["scale"], a["softcap"]],
             **self.flags, D=a["head_size"], MODE=mode, RETAINS=call.retains,
-            BLOCK_M=self.blocks.rows, BLOCK_N=self.blocks.exact,
+            EVICTS=call.evicts * (mode == 0), BLOCK_M=self.blocks.rows, BLOCK_N=self.blocks.exact,
         )  # fmt: skip
 
     def finish(self) -> None:
@@ -238,7 +238,7 @@ class Chunk:
             finish,
             (-(-self.rows // self.blocks.rows), call.batch * call.kv_heads),
             [self.maximum, self.sum, self.coded, self.exact, self.buffers["value_decoder"],
-             self.buffers["head_sink"], *call.lengths, call.output, *self.tokens, call.splits,
+             self.buffers["head_sink"], *call.lengths[:2], call.output, *self.tokens, call.splits,
              self.blocks.exact_splits, call.parts, value.components, value.stride],
             D=a["head_size"], CODED=int(call.coded), HAS_DECODER=a["has_decoder"],
             HAS_SINK=a["has_sink"], BLOCK_M=self.blocks.rows, BLOCK_R=self.blocks.components,

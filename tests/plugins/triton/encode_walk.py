@@ -9,6 +9,7 @@ import numpy as np
 
 from minicache.exporter import schemas
 from minicache.plugins.reference import dequantise, pack_row, run_group, unpack_row
+from minicache.plugins.reference.eviction import slot_map
 from minicache.plugins.reference.retention import active_slots
 from minicache.plugins.reference.state import Span
 from tests.helpers import Call, poisoned_state
@@ -39,10 +40,11 @@ class EncodeWalk:
         capacity: int = 48,
         retained: int = 0,
         exact_dtype: Any = np.float16,
+        segments: int = 1,
     ) -> None:
         exact = attributes["mode"] == "exact"
         self.attributes, self.tables = attributes, tables
-        state = poisoned_state(attributes, batch, capacity, retained, exact_dtype)
+        state = poisoned_state(attributes, batch, capacity, retained, exact_dtype, segments)
         self.writer = Writer(attributes, state, tables)
         # Aligned vectors are sums in fp32; the others' cosines are fp64, and so exact in fp32.
         self.similarity = SIMILARITY if schemas.is_aligned(attributes) or exact else 0.0
@@ -84,7 +86,9 @@ class EncodeWalk:
         if "key_code" not in actual:
             return
         sinks, window = self.attributes["sinks"], self.attributes["window"]
-        encoded = slice(*Span(*lengths, sinks, window).encoded)
+        # What a call encodes comes behind all that is evicted.
+        gone = int(expected["evicted"][-1]) if "evicted" in expected else 0
+        encoded = slice(*(p - gone for p in Span(*lengths, sinks, window).encoded))
         for kind in ("key", "value"):
             codes, magnitudes = ([x[f"{kind}_{part}"] for x in (actual, expected)]
                                  for part in ("code", "magnitude"))  # fmt: skip
@@ -123,7 +127,8 @@ class EncodeWalk:
             similarity = state["retained_similarity"][row]
             read = active_slots(position, similarity, coded, "budget", most)
             assert np.flatnonzero(flags[row]).tolist() == sorted(read), f"active, row {row}"
-            marked = np.signbit(state["key_magnitude"][row, 0, position[read], 0])
-            wanted = sorted(position[read][~marked])
+            slots = slot_map(a, state, row).slots(position[read].astype(np.int64))
+            marked = np.signbit(state["key_magnitude"][row, 0, slots, 0])
+            wanted = sorted(slots[~marked])
             count = int(skipped[row, 0])
             assert sorted(skipped[row, 1 : 1 + count]) == wanted, f"skipped, row {row}"

@@ -187,7 +187,7 @@ def test_other_versions_of_triton_are_refused(
 
 def _one_key(folder: Path) -> Path:
     path = folder / "keys.txt"
-    path.write_text("mark|BLOCK_T=64|hint=1\n")
+    path.write_text("mark|EVICTS=0|BLOCK_T=64|hint=1\n")
     return path
 
 

@@ -82,6 +82,6 @@ def test_other_texts_are_no_keys(key: str, words: str) -> None:
 def test_flags_may_be_given_as_booleans() -> None:
     """A key has numbers only."""
     variant = make_variant(
-        "store", {"T": "fp16", "E": "fp16"}, {"D": 8, "MODE": True, "BLOCK_T": 4}
+        "store", {"T": "fp16", "E": "fp16"}, {"D": 8, "MODE": True, "EVICTS": False, "BLOCK_T": 4}
     )
-    assert variant.key == "store|T=fp16|E=fp16|D=8|MODE=1|BLOCK_T=4|hint=1"
+    assert variant.key == "store|T=fp16|E=fp16|D=8|MODE=1|EVICTS=0|BLOCK_T=4|hint=1"

@@ -36,6 +36,7 @@ ELEMENTS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "u8": np
 ELEMENTS |= {"i16": np.int16, "i32": np.int32}
 # Small, so that small tests have several blocks of everything.
 BLOCK, BLOCK_T, BLOCK_R, BLOCK_K = 16, 16, 16, 64
+NO_SEGMENTS = 2**30  # the length of a segment that holds every position
 DOT_TOKENS = 16  # from so many new tokens on products use tensor cores
 
 
@@ -94,7 +95,8 @@ class Writer:
             if "retained_position" in self.buffers:
                 self._retain()
         sliding = int(a["local_window_size"] > 0)
-        self._layers("store", D=a["head_size"], MODE=2 if coded else sliding, BLOCK_T=BLOCK_T)
+        mode = {"MODE": 2, "EVICTS": 0} if coded else {"MODE": sliding}
+        self._layers("store", D=a["head_size"], BLOCK_T=BLOCK_T, **mode)
 
     def active(self, past: Array, total: Array) -> tuple[Array, Array]:
         """What ``budget`` reads: flags ``[B, P]`` and the skip list ``[B, 1 + X]``."""
@@ -111,18 +113,18 @@ class Writer:
         a = self.attributes
         names = ("group_size", "kv_num_heads", "code_heads", "sinks", "window", "ring_slots")
         numbers = {name.replace("_num", ""): a[name] for name in names}
-        numbers |= {
-            "batch": batch,
-            "new_tokens": new_tokens,
-            "slack": a["ring_slots"] - a["window"],
-        }
+        slack = a["ring_slots"] - a["window"]
+        numbers |= {"batch": batch, "new_tokens": new_tokens, "slack": slack}
         numbers |= {"magnitude_count": schemas.magnitude_count(a), "slerp_t": a["slerp_t"]}
         numbers |= {"threshold": a["retention_threshold"], "gamma": a["retention_gamma"]}
         numbers |= {"slots": self.buffers["exact_key"].array.shape[3]}
+        table = self.buffers.get("evicted", Buffer(np.zeros((batch, 2), np.int32)))
+        numbers |= {"evicted_ptr": table, "segments": table.array.shape[1] - 1}
+        numbers |= {"segment_length": schemas.segment_length(a) or NO_SEGMENTS}
+        numbers |= {"EVICTS": int("evicted" in self.buffers)}
         coded = "key_code" in self.buffers
-        numbers |= {
-            "capacity": self.buffers["key_code"].array.shape[2] if coded else numbers["slots"]
-        }
+        capacity = self.buffers["key_code"].array.shape[2] if coded else numbers["slots"]
+        numbers |= {"capacity": capacity}
         return numbers
 
     def _prepare(self, call: Call) -> None:
@@ -140,7 +142,6 @@ class Writer:
         self._values["permutation_ptr"] = Buffer(np.array(orders, np.int32))
         frequencies = self.tables.get("rope_frequencies", Buffer(np.zeros(1, np.float32)))
         self._values |= {"frequency_ptr": frequencies, "pairs": frequencies.array.size}
-        self._values |= {"segment_length": a["segment_length"]}
         both = scratch((2, *self.shape), np.float32)
         self._values["gathered_ptr"] = both
         self.scratch = {"gathered": both}
@@ -156,7 +157,7 @@ class Writer:
             if argument.element in ELEMENTS:
                 assert value.array.dtype == ELEMENTS[argument.element], argument.name
             arguments.append(value)
-        launch(KERNELS[kernel], grid, arguments, **{n: given[n] for n in signature.constants})
+        launch(KERNELS[kernel], grid, arguments, **{n: values[n] for n in signature.constants})
 
     def _layers(self, kernel: str, **given: Any) -> None:
         """One launch per eight layers; pointers without a layer repeat the last one."""
