@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.helpers import Text, make_attributes, make_text
+from tests.helpers import Text, make_attributes, make_text, poisoned_state
+from tests.plugins.aligned_text import aligned_attributes, make_alignment
+from tests.plugins.evicting_walk import EvictingWalk
 from tests.plugins.gpu.gpu_group import GpuGroup
 from tests.plugins.gpu.walk_modes import (
     DECODE,
     PREFILL,
+    aligned,
     compare,
     empty_state,
     slerp,
@@ -23,11 +26,13 @@ from tests.plugins.gpu.walk_modes import (
 )
 from tests.plugins.gpu.walk_modes import SMALL as WALK
 from tests.plugins.subspace_text import make_tables, subspace_attributes
-from tests.plugins.triton.attend_walk import compare_walk
+from tests.plugins.triton.attend_call import Blocks
+from tests.plugins.triton.attend_walk import AttendWalk, compare_walk
 from tests.plugins.triton.encode_walk import EncodeWalk
 
 SMALL: dict[str, Any] = {"window": 5, "sinks": 3, "ring_slots": 9, "segment_length": 16}
 ORDERS = {"key_head_permutation": (0, 1, 1, 0), "value_head_permutation": (1, 0, 0, 1)}
+EVICTS: dict[str, Any] = {"evicts": 1, "window": 3, "sinks": 2, "ring_slots": 8}
 TWO_HEADS: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 2}
 
 
@@ -133,7 +138,72 @@ def encode(attributes: dict[str, Any], text: Any, calls: Any, tables: Any = ()) 
     walk.finish()
 
 
+def evicted_exact() -> None:
+    """Exact tokens of which many went: they are read from, and written to, other slots."""
+    attributes = make_attributes(evicts=1)
+    evict(attributes, AttendWalk(attributes, poisoned_state(attributes, 2, 112)))
+    evict(attributes, EncodeWalk(attributes, capacity=112))
+
+
+def evicted_codes() -> None:
+    """Segments of 32 tokens, cut to 16 or none, in tiles of 32."""
+    variant = EVICTS | {"segment_length": 32, "group_size": 2}
+    attributes = subspace_attributes(**variant | {"key_bits": (8, 16), "value_bits": (4, 32)})
+    tables, blocks = make_tables(attributes, dtype=np.float16), Blocks(codes=32, splits=2)
+    state = poisoned_state(attributes, 2, 112, segments=5)
+    evict(attributes, AttendWalk(attributes, state, tables=tables, blocks=blocks, layers=[1]))
+
+
+def evicted_writes() -> None:
+    """A side buffer, and codes of a common basis that come to other slots."""
+    variant = EVICTS | {"segment_length": 32, "retention": "budget"}
+    attributes = aligned_attributes(**variant)
+    tables = make_alignment(attributes)
+    walk = EncodeWalk(attributes, tables=tables, capacity=112, retained=6, segments=5)
+    evict(attributes, walk)
+
+
+def evicted_joint() -> None:
+    """Joint codes, written to other slots."""
+    attributes = subspace_attributes(**EVICTS | {"segment_length": 32, "group_size": 2})
+    tables = make_tables(attributes)
+    evict(attributes, EncodeWalk(attributes, tables=tables, capacity=112, segments=5))
+
+
+def evicted_pair() -> None:
+    """Deltas of a pair in segments, as the plan launches them."""
+    attributes, tables = aligned(
+        evicts=1, window=3, sinks=2, ring_slots=8, segment_length=32, num_heads=2, kv_num_heads=1,
+        delta_bits=4, slerp_t=0.5,
+    )  # fmt: skip
+    state = poisoned_state(attributes, 2, 112, segments=5)
+    comparison = compare(GpuGroup(attributes, state, tables=tables))
+    walk = EvictingWalk(attributes, even_text(attributes, 112, batch=2), "some", 1)
+    walk.run(comparison.kernel, comparison.step)
+
+
+def evict(attributes: dict[str, Any], walk: Any) -> None:
+    """Compares calls of two rows that evict in between."""
+    text = even_text(attributes, 112, batch=2)
+    EvictingWalk(attributes, text, "some", 1).run(walk, walk.step)
+
+
 CASES: dict[str, Callable[[], None]] = {
     case.__name__: case
-    for case in (exact, sliding, subspace, retained, codes, pair, joint, retention, eviction)
+    for case in (
+        exact,
+        sliding,
+        subspace,
+        retained,
+        codes,
+        pair,
+        joint,
+        retention,
+        eviction,
+        evicted_exact,
+        evicted_codes,
+        evicted_writes,
+        evicted_joint,
+        evicted_pair,
+    )
 }

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins.triton.evicted_faults import EVICTED
 from tests.plugins.triton.seeded_faults import ATTEND, ENCODE, KERNELS, PAIR, Fault, plant
 
+ALL = {"attend": ATTEND, "encode": ENCODE, "pair": PAIR, "evicted": EVICTED}
 ROOT = Path(__file__).parents[3]
 # Looked for and not imported: only the subprocesses need them.
 NEEDED = ("ml_dtypes", "torch", "triton")
@@ -43,7 +45,7 @@ def outcomes(folder: Path, faults: Sequence[Fault]) -> dict[str, str]:
     return {name: outcome for name, (_, outcome) in zip(names, said, strict=True)}
 
 
-@pytest.mark.parametrize("faults", [ATTEND, ENCODE, PAIR], ids=["attend", "encode", "pair"])
+@pytest.mark.parametrize("faults", ALL.values(), ids=ALL)
 def test_every_fault_differs_from_the_reference(faults: Sequence[Fault], tmp_path: Path) -> None:
     """And the same cases pass on an unchanged copy."""
     said = outcomes(tmp_path, faults)
@@ -61,8 +63,8 @@ def test_faults_name_one_place(text: str, tmp_path: Path) -> None:
 
 
 def test_faults_have_names_of_their_own() -> None:
-    names = [fault.name for fault in (*ATTEND, *ENCODE, *PAIR)]
+    names = [fault.name for faults in ALL.values() for fault in faults]
     assert len(set(names)) == len(names)
-    assert {fault.file for fault in (*ATTEND, *ENCODE, *PAIR)} <= {
+    assert {fault.file for faults in ALL.values() for fault in faults} <= {
         p.stem for p in KERNELS.glob("*.py")
     }
