@@ -23,6 +23,7 @@ class Target:
         lowered: whether the graph is written for TensorRT's parser, for an engine to be built.
         half_tables: whether tables of halves are stored as fp16 in models of any type.
         evicts: whether the kernels take tokens that were evicted into account.
+        observes: whether they add up attention, by which some policies choose what is evicted.
         delta_bases: whether the kernels read deltas of pairs by coefficients in a basis.
     """
 
@@ -35,6 +36,7 @@ class Target:
     lowered: bool = False
     half_tables: bool = False
     evicts: bool = False
+    observes: bool = False
     delta_bases: bool = False
 
 
@@ -51,6 +53,7 @@ TARGETS: dict[str, Target] = {
             "tile",
             half_tables=True,
             evicts=True,
+            observes=True,
             delta_bases=True,
         ),
         Target(
@@ -60,6 +63,7 @@ TARGETS: dict[str, Target] = {
             "row",
             multiples=_GPU_MULTIPLES,
             kernel_pack=True,
+            evicts=True,
         ),
         Target(
             "tensorrt",
@@ -69,6 +73,7 @@ TARGETS: dict[str, Target] = {
             multiples=_GPU_MULTIPLES,
             kernel_pack=True,
             lowered=True,
+            evicts=True,
         ),
     )
 }

@@ -177,7 +177,7 @@ void Chunk::AttendExact() const {
       .Pointer(c_.data(TensorId::kExactValue))
       .Pointer(c_.data(TensorId::kRetainedKey))
       .Pointer(c_.data(TensorId::kRetainedValue))
-      .Pointer(c_.data(TensorId::kRetainedPosition))
+      .TablePointer(c_.data(TensorId::kRetainedPosition))
       .Pointer(RetainsOf(a_) == kByFlag ? c_.at(c_.layout.active) : 0);
   AddEvicted(c_, &launch);
   launch.Pointer(bias())

@@ -64,7 +64,7 @@ inline void AddLengths(const GpuCall& call, LaunchBuilder* launch) {
 // Lengths, and the table by which kernels with EVICTS find slots (plugins/triton/slots.py).
 inline void AddEvicted(const GpuCall& call, LaunchBuilder* launch) {
   AddLengths(call, launch);
-  launch->Pointer(call.data(TensorId::kEvicted));
+  launch->TablePointer(call.data(TensorId::kEvicted));
 }
 
 // Launches before the first write of a state, and those that write, on a writer.

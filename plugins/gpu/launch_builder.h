@@ -29,6 +29,10 @@ class LaunchBuilder {
   LaunchBuilder& Pointer(const void* address) {
     return Pointer(reinterpret_cast<uint64_t>(address));
   }
+  // One that no variant takes for a multiple: the address of a row's small table, anywhere.
+  LaunchBuilder& TablePointer(const void* address) {
+    return Add(LaunchArgument::kPointer).pointer = reinterpret_cast<uint64_t>(address), *this;
+  }
   LaunchBuilder& Int(int64_t value) {
     return Add(LaunchArgument::kInt32).int32 = static_cast<int32_t>(value), *this;
   }

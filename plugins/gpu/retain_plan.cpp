@@ -17,9 +17,9 @@ void AddRetain(const GpuCall& c, std::vector<Launch>* launches) {
   launch.Constant("POLICY", PolicyOf(a.retention))
       .Constant("ANY_HEAD", a.any_head)
       .Constant("BLOCK", kRetainBlock)
-      .Pointer(c.data(TensorId::kRetainedPosition))
-      .Pointer(c.data(TensorId::kRetainedSimilarity))
-      .Pointer(c.data(TensorId::kSimilarityRange))
+      .TablePointer(c.data(TensorId::kRetainedPosition))
+      .TablePointer(c.data(TensorId::kRetainedSimilarity))
+      .TablePointer(c.data(TensorId::kSimilarityRange))
       .Pointer(c.at(c.layout.cosine));
   AddLengths(c, &launch);
   launch.Pointer(c.at(c.layout.similarity))
@@ -96,8 +96,8 @@ void AddActive(const GpuCall& c, std::vector<Launch>* launches) {
   LaunchBuilder launch("active");
   launch.Constant("EVICTS", a.evicts)
       .Constant("BLOCK", kRetainBlock)
-      .Pointer(c.data(TensorId::kRetainedPosition))
-      .Pointer(c.data(TensorId::kRetainedSimilarity))
+      .TablePointer(c.data(TensorId::kRetainedPosition))
+      .TablePointer(c.data(TensorId::kRetainedSimilarity))
       .Pointer(c.data(TensorId::kKeyMagnitude));
   AddEvicted(c, &launch);
   launch.Pointer(c.at(c.layout.active))

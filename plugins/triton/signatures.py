@@ -54,17 +54,18 @@ def parse_signature(name: str, arguments: str, constants: str) -> Signature:
     Args:
         name: of the kernel.
         arguments: names apart by blanks: ``name`` is an int32, ``name%`` a hinted one, ``name:l``
-            an int64, ``name:f`` a float, ``name:*fp16`` a pointer, ``name*4:*fp16`` four of them,
-            ``name_0`` to ``name_3``. Every pointer ends in ``_ptr`` and is hinted.
+            an int64, ``name:f`` a float, ``name:*fp16`` a hinted pointer, ``name*4:*fp16`` four of
+            them, ``name_0`` to ``name_3``, and ``name:?i32`` a pointer that is not hinted: to small
+            tables, whose rows need not begin at a multiple. Names of pointers end in ``_ptr``.
         constants: names apart by blanks.
     """
     parsed: list[Argument] = []
     for word in arguments.split():
         head, _, kind = word.partition(":")
         head, _, count = head.partition("*")
-        if kind.startswith("*"):
+        if kind.startswith(("*", "?")):
             names = [f"{head}_{i}_ptr" for i in range(int(count))] if count else [f"{head}_ptr"]
-            parsed += [Argument(each, "p", kind[1:], hinted=True) for each in names]
+            parsed += [Argument(each, "p", kind[1:], hinted=kind[0] == "*") for each in names]
         elif kind == "l":
             parsed.append(Argument(head, "l"))
         elif kind == "f":
@@ -75,7 +76,7 @@ def parse_signature(name: str, arguments: str, constants: str) -> Signature:
 
 
 _LENGTHS = "past:*i32 total:*i32"
-_EVICTED = f"{_LENGTHS} evicted:*i32"
+_EVICTED = f"{_LENGTHS} evicted:?i32"
 _CALL = "new_tokens first count heads kv_heads"
 _NEW_TOKENS = "key*8:*T value*8:*T exact_key:*E exact_value:*E"  # of up to eight layers of a group
 
@@ -115,7 +116,7 @@ SIGNATURES: dict[str, Signature] = {
         parse_signature(
             "attend_exact",
             "query:*T key:*T value:*T exact_key:*E exact_value:*E retained_key:*E"
-            f" retained_value:*E retained_position:*i32 active:*i32 {_EVICTED} bias:*T"
+            f" retained_value:*E retained_position:?i32 active:*i32 {_EVICTED} bias:*T"
             f" maximum:*fp32 sum:*fp32 exact:*fp32 {_CALL} group_size slot slots retained sinks"
             " window ring_slots local_window splits exact_splits parts bias_batch_stride:l"
             " bias_capacity scale:f softcap:f",
@@ -168,14 +169,14 @@ SIGNATURES: dict[str, Signature] = {
         ),
         parse_signature(
             "active",
-            f"position:*i32 similarity:*fp32 key_magnitude:*i16 {_EVICTED} active:*i32"
+            f"position:?i32 similarity:?fp32 key_magnitude:*i16 {_EVICTED} active:*i32"
             " skipped:*i32 kv_heads retained slack capacity% magnitude_count sinks window segments"
             " segment_length",
             "EVICTS BLOCK",
         ),
         parse_signature(
             "retain",
-            f"position:*i32 similarity:*fp32 range:*fp32 cosine:*fp64 {_LENGTHS}"
+            f"position:?i32 similarity:?fp32 range:?fp32 cosine:*fp64 {_LENGTHS}"
             " token_similarity:*fp32 slot:*i32 free:*i32 change:*i32 batch new_tokens group_size"
             " kv_heads retained slack sinks window threshold:f gamma:f",
             "POLICY ANY_HEAD BLOCK",

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-from minicache.exporter import plan_subspace, stored_calibration
+from minicache.exporter import plan_subspace, schemas, stored_calibration
+from minicache.exporter.kernels import kernel_keys
 from minicache.exporter.plan import Group, Plan
 from minicache.exporter.plan_file import write_plan
 from minicache.exporter.targets import TARGETS
+from minicache.plugins.triton.variant import parse_key
 from minicache.runtime import device_binding, open_model
 from minicache.runtime.device_binding import DeviceModel
 from minicache.runtime.engine_profile import engine_profiles
@@ -41,7 +44,7 @@ CASES = [
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     for name in ("ort-cuda", "tensorrt"):
-        monkeypatch.setitem(TARGETS, name, dataclasses.replace(TARGETS[name], evicts=True))
+        monkeypatch.setitem(TARGETS, name, dataclasses.replace(TARGETS[name], observes=True))
     for module in (stored_calibration, plan_subspace):
         monkeypatch.setattr(module, "SEGMENT_LENGTH", SEGMENT)
     return Workplace.make(tmp_path, FP16)
@@ -114,6 +117,45 @@ def test_a_folder_for_cuda_evicts_on_a_device(
         actual = walk(session, spoil=True)
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("ort_library")
+@pytest.mark.parametrize("target", ["ort-cuda", "tensorrt"])
+@pytest.mark.parametrize("mode", ["exact", "subspace"])
+def test_graphs_carry_the_table(place: Workplace, mode: str, target: str) -> None:
+    """Graph inputs and outputs, the nodes between them, and the kernels that find slots by it."""
+    options = {**options_of(place, mode, "streaming:4+76"), "target": target}
+    result = place.export("out", **options, verify_documents=1)
+    graph = onnx.load(result.folder / "model.onnx", load_external_data=False).graph
+    segments = -(-CAPACITY // SEGMENT) if mode == "subspace" else 1
+    tables = {
+        value.name: value.type.tensor_type
+        for value in graph.input
+        if value.name.endswith(".evicted")
+    }
+    groups = 2 if mode == "subspace" else 4
+    assert sorted(tables) == [f"past_minicache.{group}.evicted" for group in range(groups)]
+    for table in tables.values():
+        assert table.elem_type == onnx.TensorProto.INT32
+        assert table.shape.dim[1].dim_value == segments + 1
+    latest = {name: name for name in tables}  # what each node is to take
+    for node in graph.node:
+        if node.op_type == schemas.OP_TYPE:
+            (past,) = (name for name, value in latest.items() if value in node.input)
+            returned = [name for name in node.output if name.endswith("evicted")]
+            if target == "tensorrt":
+                assert len(returned) == 1
+            latest[past] = returned[0] if returned else past
+    outputs = [value.name for value in graph.output if value.name.endswith(".evicted")]
+    assert sorted(latest.values()) == sorted(outputs)
+    assert sorted(outputs) == [name.replace("past_", "present_") for name in sorted(tables)]
+    evicting = {
+        variant.kernel
+        for variant in map(parse_key, kernel_keys(result.folder, result.manifest))
+        if dict(variant.constants).get("EVICTS")
+    }
+    coded = {"project", "attend_codes", "quantise_joint"}
+    assert evicting == (coded if mode == "subspace" else {"attend_exact", "store"})
 
 
 @pytest.mark.usefixtures("ort_library")

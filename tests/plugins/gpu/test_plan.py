@@ -31,6 +31,8 @@ def plan_of(
     retained: int = 0,
     types: dict[str, str] | None = None,
     address: int = 256,
+    places: dict[str, int] | None = None,
+    segments: int = 1,
     **options: int,
 ) -> GpuPlan:
     """The plan of the writer of a group, at made-up addresses."""
@@ -51,8 +53,9 @@ def plan_of(
         }
         if kind == "past" and part != "lengths":
             group = chosen.get(part.partition("_")[0], chosen["exact"])
-            shape = schemas.state_shape(part, full, batch, capacity, retained)
-            tensors[name] = PlacedTensor(fixed.get(kinds[part], group), shape, address)
+            shape = schemas.state_shape(part, full, batch, capacity, retained, segments)
+            place = (places or {}).get(name, address)
+            tensors[name] = PlacedTensor(fixed.get(kinds[part], group), shape, place)
         elif name in ("past_lengths", "total_lengths"):
             tensors[name] = PlacedTensor("int32", (batch,), address)
         elif name == "rope_frequencies":
@@ -92,6 +95,9 @@ SLERP = {"mode": "slerp", "window": 4, "ring_slots": 8}
         (make_attributes(**SLERP, retention="minmax"), {"types": {"retained": "bfloat16"}},
          "past_retained_key' has type bfloat16"),
         (make_attributes(**SLERP), {"capacity": 1 << 28}, "capacity is 268435456"),
+        (make_attributes(evicts=1, observes=32), {}, "observes is 32: the GPU kernels do not"),
+        (subspace_attributes(evicts=1, segment_length=64), {"segments": 1 << 22},
+         "past_evicted' is for texts of 268435456 tokens"),
     ],
 )  # fmt: skip
 def test_refusals(attributes: dict[str, Any], options: dict[str, Any], words: str) -> None:
@@ -142,6 +148,20 @@ def test_scratch_is_bounded_by_chunks_of_new_tokens() -> None:
         assert len(arguments(plan, kernel)) == len(calls)
 
 
+def test_scratch_has_room_for_the_segments_of_the_longest_text() -> None:
+    """Where tokens are evicted, it is longer than the capacity; queries are per segment."""
+    given = {**LARGE, "segment_length": 64}
+    short = plan_of(subspace_attributes(**given, evicts=1), capacity=1024, segments=16)
+    assert short.scratch == plan_of(subspace_attributes(**given), capacity=1024).scratch
+    long = plan_of(subspace_attributes(**given, evicts=1), capacity=1024, segments=64)
+    (launch,) = (one for one in long.launches if one.key.startswith("project|"))
+    assert launch.grid[1] == 64
+    (codes,) = arguments(long, "attend_codes")
+    assert codes["segments"] == 64
+    queries = 48 * LARGE["num_heads"] * (2 * 80 + 4)  # of the further segments, with their offsets
+    assert abs(long.scratch - short.scratch - queries) < 4096
+
+
 def test_reads_of_the_state_come_before_writes() -> None:
     attributes = make_attributes(**SLERP, retention="budget", group_size=9)
     plan = plan_of(attributes, capacity=64, retained=8)
@@ -173,6 +193,18 @@ def test_what_is_not_aligned_takes_kernels_that_count_on_nothing() -> None:
     assert not hints["attend_codes"] and hints["attend_exact"] and hints["store"]
     odd = plan_of(make_attributes(), capacity=64, address=260)
     assert not any(parse_key(launch.key).hinted for launch in odd.launches)
+
+
+def test_small_tables_lie_anywhere() -> None:
+    """A row on its own begins where those before it end."""
+    tables = ("past_evicted", "past_retained_position", "past_retained_similarity")
+    attributes = subspace_attributes(**LARGE, evicts=1)
+    odd = plan_of(attributes, capacity=64, places=dict.fromkeys(tables, 4))
+    assert all(parse_key(launch.key).hinted for launch in odd.launches)
+    attributes = make_attributes(**SLERP, retention="budget")
+    tables = (*tables, "past_similarity_range")
+    odd = plan_of(attributes, capacity=64, retained=3, places=dict.fromkeys(tables, 8))
+    assert all(parse_key(launch.key).hinted for launch in odd.launches)
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,12 @@ def test_a_kernel_takes_what_the_table_says(name: str) -> None:
 
 def test_the_notation_of_the_table() -> None:
     """Pointers, their series, hints, and the kinds of numbers."""
-    signature = parse_signature("k", "x*2:*T y:*u8 n stride% big:l scale:f", "D BLOCK")
+    signature = parse_signature("k", "x*2:*T y:*u8 z:?i32 n stride% big:l scale:f", "D BLOCK")
     assert [(a.name, a.kind, a.element, a.hinted) for a in signature.arguments] == [
         ("x_0_ptr", "p", "T", True),
         ("x_1_ptr", "p", "T", True),
         ("y_ptr", "p", "u8", True),
+        ("z_ptr", "p", "i32", False),
         ("n", "i", "", False),
         ("stride", "i", "", True),
         ("big", "l", "", False),
