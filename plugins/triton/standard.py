@@ -43,7 +43,7 @@ def standard_nodes(size: int) -> Iterator[dict[str, Any]]:
     heads = {"num_heads": 8, "kv_num_heads": 2, "head_size": size}
     writer = heads | {"group_size": 2, "group_slot": 1}
     mixed = (8, size // 2, 4, size, 2, 64)  # segments of 16 bytes and more
-    decoded = {"has_decoder": 1, "segment_length": 128}
+    decoded, evicts = {"has_decoder": 1, "segment_length": 128}, {"evicts": 1}
     nodes: tuple[dict[str, Any], ...] = (
         heads,
         heads | {"local_window_size": 256, "ring_slots": 320},
@@ -62,6 +62,11 @@ def standard_nodes(size: int) -> Iterator[dict[str, Any]]:
         | {"mode": "subspace", "key_bits": (8, size), "value_bits": (4, size), "code_heads": 1}
         | decoded
         | {"rotary_interleaved": 1},
+        # Rows that evict.
+        heads | evicts,
+        writer | _slerp((8, size)) | evicts | {"retention": "budget"},
+        writer | _slerp((16, size)) | evicts | decoded | {"delta_bits": 2, "slerp_t": 0.5},
+        writer | {"mode": "subspace", "key_bits": mixed, "value_bits": mixed} | decoded | evicts,
         # A group of several layers with joint heads: the largest codes that plans are made of.
         writer
         | {"mode": "subspace", "key_bits": LARGE, "value_bits": LARGE, "code_heads": 1}
