@@ -56,4 +56,6 @@ def _needs_more_registers(constants: Mapping[str, int]) -> bool:
     columns += 2 * deltas
     if mixed or deltas:
         return constants["BLOCK_M"] > 16 or columns > 832 or _adjusts(constants)
-    return columns >= 512
+    # Finding segments by the table of evicted tokens takes a few registers more.
+    most = 256 if constants["EVICTS"] and constants["BLOCK_M"] > 16 else 512
+    return columns >= most
