@@ -12,7 +12,9 @@ import numpy as np
 from benchmarks.gpu.device_group import DeviceGroup, Engine, call_keys
 from tests.helpers import Call
 from tests.plugins.comparison import Comparison
+from tests.plugins.evicting_walk import EvictingWalk
 from tests.plugins.gpu.walk_modes import (
+    EVICTING,
     LARGE,
     MODES,
     Group,
@@ -54,6 +56,7 @@ class Walk:
 WALKS = (
     *(Walk(mode, make, graph=mode in ("exact", "subspace", "budget"))
       for mode, make in MODES.items()),
+    *(Walk(mode, make) for mode, make in EVICTING.items()),
     Walk("bfloat16 with bias, sink, softcap", lambda size: subspace(size, **EXTRAS),
          dtype="bfloat16", steps=2),
     Walk("segments without hints", lambda size: subspace(size, key_bits=ODD, value_bits=ODD),
@@ -123,6 +126,11 @@ def run_walks(
                 None if size is LARGE else {"split_tokens": 32},
             )  # fmt: skip
             comparison = compare(group)
+            if attributes["evicts"]:
+                text = walk_text(attributes, size, model_type(walk.dtype))
+                evicting = EvictingWalk(attributes, text, "some", 1, slack_of(size))
+                evicting.run(group, comparison.step, size.steps[: walk.steps], group.write)
+                calls = []
             for call in calls:
                 comparison.step(call)
             comparison.finish()
@@ -135,6 +143,11 @@ def run_walks(
         if comparison is not None:
             worst, tolerance = comparison.worst, comparison.tolerance
         yield Outcome(walk.name, not message, worst, tolerance, seconds, message)
+
+
+def slack_of(size: Size) -> int:
+    """X: how far the rows of a walk may go back, in any mode."""
+    return int(size.given["ring_slots"] - size.given["window"])
 
 
 def one_token(after: Call, skip: int = 0) -> Call:

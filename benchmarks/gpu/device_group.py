@@ -156,6 +156,11 @@ class DeviceGroup:
         """A copy of the state on the host."""
         return {name: buffer.array for name, buffer in self.buffers.items()}
 
+    def write(self, state: State) -> None:
+        """Replaces the state."""
+        for name, buffer in self.buffers.items():
+            buffer.write(state[name])
+
     def run(self, call: Call) -> list[Array]:
         """Runs one call; returns the attention of every layer and updates the state."""
         nodes = self.prepare(call)

@@ -35,7 +35,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_walks_in_the_interpreter(tmp_path: Path) -> None:
     """Plan and launcher compile, and small walks through the plan match the reference."""
     report = tmp_path / "report.json"
-    modes = ["sliding", "subspace"]
+    modes = ["sliding", "subspace", "evicting exact"]
     done = run("--interpret", "--modes", *modes, "--json", report)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads(report.read_text())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from minicache.plugins.reference.state import Span
 from tests.helpers import Call, Text, poison
-from tests.plugins.evicting import EvictingRow
+from tests.plugins.evicting_row import SLACK, EvictingRow
 
 Array = np.ndarray
+State = dict[str, Array]
 # Past and new tokens of both rows. Before each call but the first, rows evict; from the third on
 # they have gone back by up to X = 5 tokens, and on with the same text.
 CALLS = (([0, 0], [90, 45]), ([90, 45], [1, 1]), ([88, 41], [12, 0]), ([97, 41], [3, 30]))
@@ -32,30 +34,48 @@ class EvictingWalk:
         text: of two rows, 112 tokens at least.
         choice: of ``CHOICES``.
         seed: of what goes.
+        slack: X.
     """
 
-    def __init__(self, attributes: dict[str, Any], text: Text, choice: str, seed: int) -> None:
+    def __init__(
+        self, attributes: dict[str, Any], text: Text, choice: str, seed: int, slack: int = SLACK
+    ) -> None:
         self.attributes, self.text = attributes, text
         self.rng = np.random.default_rng(seed)
         self.blocks = CHOICES[choice](self.rng)
-        self.rows = [EvictingRow(attributes) for _ in range(2)]
+        self.rows = [EvictingRow(attributes, slack) for _ in range(2)]
 
-    def run(self, group: Any, step: Callable[[Call], Any]) -> None:
-        """Runs ``CALLS`` by ``step``, on ``group.state``, which is changed in place."""
+    def run(
+        self,
+        group: Any,
+        step: Callable[[Call], Any],
+        calls: Sequence[tuple[list[int], list[int]]] = CALLS,
+        put: Callable[[State], None] = lambda _: None,
+    ) -> None:
+        """Makes calls by ``step``.
+
+        Args:
+            group: whose ``state`` is changed in place, or is a copy.
+            step: runs a call.
+            calls: past and new tokens of both rows.
+            put: takes a changed copy of the state, where it is one.
+        """
         furthest = [0, 0]
-        for number, (past, new) in enumerate(CALLS):
+        for number, (past, new) in enumerate(calls):
+            held = SimpleNamespace(state=group.state)
             for index, row in enumerate(self.rows):
                 row.set_length(furthest[index])  # evicts before it goes back
                 if number:
-                    row.evict(group, index, row.choose(group.state, index, self.blocks, self.rng))
+                    row.evict(held, index, row.choose(held.state, index, self.blocks, self.rng))
                 row.set_length(past[index])
-                self.poison(group.state, index, past[index])
+                self.poison(held.state, index, past[index])
+            put(held.state)
             step(self.text.call(past, new, slots=max(1, *new)))
             for index, row in enumerate(self.rows):
                 row.set_length(past[index] + new[index])
                 furthest[index] = row.length
 
-    def poison(self, state: dict[str, Array], row: int, past: int) -> None:
+    def poison(self, state: State, row: int, past: int) -> None:
         """Spoils all slots that hold nothing."""
         a = self.attributes
         gone, first = int(state["evicted"][row, -1]), 0

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from minicache.exporter import schemas
 from tests.helpers import Call, Text, make_attributes, make_text, poisoned_state
 from tests.plugins.aligned_text import aligned_attributes, make_alignment
 from tests.plugins.comparison import Comparison, State
@@ -126,11 +127,24 @@ MODES: dict[str, Callable[[Size], Group]] = {
     ),
 }
 
+# As well, with rows that evict between calls (``tests.plugins.evicting_walk``).
+EVICTING: dict[str, Callable[[Size], Group]] = {
+    "evicting exact": lambda size: (make_attributes(**size.heads, evicts=1), ()),
+    "evicting subspace": lambda size: subspace(size, evicts=1, group_size=2),
+    "evicting budget": lambda size: slerp(size, evicts=1, retention="budget"),
+    "evicting deltas": lambda size: aligned(
+        size, evicts=1, delta_bits=4, slerp_t=0.5, key_bits=4, retention="threshold",
+        retention_threshold=0.3,
+    ),
+}  # fmt: skip
+
 
 def empty_state(attributes: dict[str, Any], size: Size, dtype: Any = np.float16) -> State:
     """Of two rows, poisoned; ``dtype`` is the model's."""
     kind = dtype if attributes["mode"] == "exact" else np.float16
-    return poisoned_state(attributes, 2, size.capacity, size.retained, kind)
+    length = schemas.segment_length(attributes)
+    segments = size.capacity // length + 2 if length else 1  # of a text that is a little longer
+    return poisoned_state(attributes, 2, size.capacity, size.retained, kind, segments)
 
 
 def walk_text(attributes: dict[str, Any], size: Size, dtype: Any = np.float16) -> Text:
