@@ -189,10 +189,11 @@ def test_active_tokens(slots: int, slack: int) -> None:
         wanted.append(np.sort(read))
         allowed.append(np.sort(lacking))
     flags, skipped = scratch((ROWS, slots), np.int32), scratch((ROWS, 1 + slack), np.int32)
-    arguments = [Buffer(rows.position), Buffer(rows.similarity), Buffer(magnitude.view(np.int16))]
-    arguments += [Buffer(rows.past), Buffer(rows.total), flags, skipped]
-    numbers = [2, slots, slack, CAPACITY, 3, sinks, window]
-    launch(active, (ROWS,), [*arguments, *numbers], BLOCK=16)
+    arguments: list[Any] = [Buffer(rows.position), Buffer(rows.similarity)]
+    arguments += [Buffer(magnitude.view(np.int16)), Buffer(rows.past), Buffer(rows.total), 0]
+    arguments += [flags, skipped]
+    numbers = [2, slots, slack, CAPACITY, 3, sinks, window, 1, 2**30]
+    launch(active, (ROWS,), [*arguments, *numbers], EVICTS=0, BLOCK=16)
     for row in range(ROWS):
         np.testing.assert_array_equal(np.flatnonzero(flags.array[row]), wanted[row])
         count = skipped.array[row, 0]
