@@ -41,7 +41,6 @@ from minicache.exporter.plan_file import read_plan, write_plan
 from minicache.exporter.plan_subspace import plan_subspace
 from minicache.exporter.preflight import (
     check_delta_target,
-    check_eviction,
     check_target,
     choose_capacity,
 )
@@ -94,7 +93,6 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     started = time.monotonic()
     target = find_target(options.target)
     options.check()
-    check_eviction(options.evict or "", target)
     check_delta_target(options, target)
     compiles = target.kernel_pack and not options.no_kernels
     if compiles:
@@ -115,8 +113,7 @@ def export_model(model: Path, output: Path, options: ExportOptions | None = None
     capacity = choose_capacity(options, facts)
     plan = options.make_plan(list(normalised.layers), capacity)
     if options.plan is not None:
-        given = read_plan(options.plan, capacity)  # a mistake in it is told before the long work
-        check_eviction(given.evict, target)
+        read_plan(options.plan, capacity)  # a mistake in it is told before the long work
     texts = read_texts(model.parent, options, capacity, normalised.vocab_size, plan.lossy)
 
     needed = int(1.05 * io.weight_bytes(source)) + (16 << 20)

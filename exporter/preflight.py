@@ -8,7 +8,6 @@ from minicache.exporter.options import ExportOptions
 from minicache.exporter.passes.lower_tensorrt import check_parsable
 from minicache.exporter.targets import Target
 from minicache.runtime.errors import PlanError, UnsupportedModelError
-from minicache.runtime.eviction.parse import parse_policy
 
 DEFAULT_MAX_SEQUENCE_LENGTH = 4096
 
@@ -32,24 +31,6 @@ def _reason(dtype: str) -> str:
     # ONNX Runtime 1.32 has neither MatMul nor Add of bf16 on CPUs.
     bf16 = " (ONNX Runtime cannot run bf16 on CPUs, where exports are proved)"
     return bf16 if dtype == "bf16" else ""
-
-
-def check_eviction(policy: str, target: Target) -> None:
-    """Whether a target can evict by a policy; an empty one evicts nothing.
-
-    Raises:
-        PlanError: its kernels cannot, or no such policy.
-    """
-    if policy and not target.evicts:
-        raise PlanError(
-            f"--evict {policy}: the kernels of --target {target.name} cannot evict yet; use "
-            "--target ort-cpu, or keep all tokens"
-        )
-    if policy and parse_policy(policy).observes and not target.observes:
-        raise PlanError(
-            f"--evict {policy}: the kernels of --target {target.name} do not add up the attention "
-            "by which it chooses; use --evict streaming:SINKS+WINDOW, or --target ort-cpu"
-        )
 
 
 def check_delta_target(options: ExportOptions, target: Target) -> None:

@@ -22,8 +22,6 @@ class Target:
         kernel_pack: whether compiled kernels go into the folder.
         lowered: whether the graph is written for TensorRT's parser, for an engine to be built.
         half_tables: whether tables of halves are stored as fp16 in models of any type.
-        evicts: whether the kernels take tokens that were evicted into account.
-        observes: whether they add up attention, by which some policies choose what is evicted.
         delta_bases: whether the kernels read deltas of pairs by coefficients in a basis.
     """
 
@@ -35,8 +33,6 @@ class Target:
     kernel_pack: bool = False
     lowered: bool = False
     half_tables: bool = False
-    evicts: bool = False
-    observes: bool = False
     delta_bases: bool = False
 
 
@@ -52,8 +48,6 @@ TARGETS: dict[str, Target] = {
             ("fp32", "fp16"),
             "tile",
             half_tables=True,
-            evicts=True,
-            observes=True,
             delta_bases=True,
         ),
         Target(
@@ -63,7 +57,6 @@ TARGETS: dict[str, Target] = {
             "row",
             multiples=_GPU_MULTIPLES,
             kernel_pack=True,
-            evicts=True,
         ),
         Target(
             "tensorrt",
@@ -73,7 +66,6 @@ TARGETS: dict[str, Target] = {
             multiples=_GPU_MULTIPLES,
             kernel_pack=True,
             lowered=True,
-            evicts=True,
         ),
     )
 }

@@ -15,6 +15,7 @@ add_library(minicache_gpu OBJECT
   gpu/launcher.cpp
   gpu/module_cache.cpp
   gpu/new_layers.cpp
+  gpu/observe_plan.cpp
   gpu/plan.cpp
   gpu/plan_text.cpp
   gpu/retain_plan.cpp

@@ -7,14 +7,6 @@
 namespace minicache {
 namespace {
 
-// How kernels know the tokens that are read from the side buffer.
-enum Retains : int64_t { kNothing = 0, kByPosition = 1, kByFlag = 2 };
-
-Retains RetainsOf(const Attributes& a) {
-  if (!a.retains()) return kNothing;
-  return a.retention == Retention::kBudget ? kByFlag : kByPosition;
-}
-
 // The new tokens [first, first + count) of a call.
 class Chunk {
  public:
@@ -39,7 +31,6 @@ class Chunk {
   void AddTokens(LaunchBuilder* launch) const {
     launch->Int(c_.shape.new_tokens).Int(first_).Int(count_).Int(a_.heads).Int(a_.kv_heads);
   }
-  void AddFormat(const GpuFormat& format, LaunchBuilder* launch) const;
   ElementType TableType(TensorId id) const {
     return a_.has_decoder ? c_.type(id) : ElementType::kFloat16;
   }
@@ -88,12 +79,6 @@ void Chunk::Project() const {
   launch.HintedInt(format.stride).Float(a_.scale);
   launch.Finish(CeilDiv(rows(), kProjectBlockM), c_.layout.segments, c_.shape.batch * a_.kv_heads,
                 launches_);
-}
-
-void Chunk::AddFormat(const GpuFormat& format, LaunchBuilder* launch) const {
-  for (const int64_t size : format.sizes) launch->HintedInt(size);
-  for (int i = 1; i < 4; i++) launch->HintedInt(format.starts[i]);
-  launch->HintedInt(format.bytes);
 }
 
 void Chunk::AttendCodes() const {
@@ -238,7 +223,9 @@ void AddAttention(const GpuCall& call, std::vector<Launch>* launches) {
   if (RetainsOf(call.node.a) == kByFlag) AddActive(call, launches);
   const int64_t chunk = call.layout.chunk, all = call.shape.new_tokens;
   for (int64_t first = 0; first < all; first += chunk) {
-    Chunk(call, first, std::min(chunk, all - first), launches).Run();
+    const int64_t count = std::min(chunk, all - first);
+    Chunk(call, first, count, launches).Run();
+    if (call.node.observes()) AddObserve(call, first, count, launches);
   }
 }
 

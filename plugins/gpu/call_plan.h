@@ -43,6 +43,14 @@ inline ExactMode ModeOf(const Attributes& a) {
 // Whether exact tokens are evicted: those beside codes stay where they are.
 inline bool EvictsExact(const Attributes& a) { return a.evicts && !a.coded(); }
 
+// How kernels know the tokens that are read from the side buffer: `MARKS` and `RETAINS` of them.
+enum Retains : int64_t { kNothing = 0, kByPosition = 1, kByFlag = 2 };
+
+inline Retains RetainsOf(const Attributes& a) {
+  if (!a.retains()) return kNothing;
+  return a.retention == Retention::kBudget ? kByFlag : kByPosition;
+}
+
 // Slots that exact tokens go round in, sinks apart.
 inline int64_t RingOf(const GpuCall& call) {
   return call.node.a.coded() ? call.node.a.ring_slots : call.shape.slots;
@@ -67,9 +75,19 @@ inline void AddEvicted(const GpuCall& call, LaunchBuilder* launch) {
   launch->TablePointer(call.data(TensorId::kEvicted));
 }
 
+inline void AddFormat(const GpuFormat& format, LaunchBuilder* launch) {
+  for (const int64_t size : format.sizes) launch->HintedInt(size);
+  for (int i = 1; i < 4; i++) launch->HintedInt(format.starts[i]);
+  launch->HintedInt(format.bytes);
+}
+
 // Launches before the first write of a state, and those that write, on a writer.
 void AddAttention(const GpuCall& call, std::vector<Launch>* launches);
 void AddWrites(const GpuCall& call, std::vector<Launch>* launches);
+
+// After the attention of the new tokens [first, first + count): what its observed queries attended
+// to.
+void AddObserve(const GpuCall& call, int64_t first, int64_t count, std::vector<Launch>* launches);
 
 // Retention: which tokens attention reads in full, and what the writer keeps.
 void AddActive(const GpuCall& call, std::vector<Launch>* launches);

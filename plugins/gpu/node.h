@@ -54,6 +54,8 @@ struct GpuNode {
   int64_t heads_per_kv() const { return a.heads / a.kv_heads; }
   // Whether keys meet codes turned back by the offset of their segment.
   bool framed() const { return a.has_decoder && a.segment_length > 0; }
+  // Whether this node adds up what its queries attend to.
+  bool observes() const { return a.observes != 0 && a.writes(); }
   CodeBlocks code_blocks(int64_t rows) const {
     const bool mixed = key.widths() > 1 || value.widths() > 1 || a.has_delta();
     CodeTile tile = {0, mixed, a.has_bias || a.softcap > 0};

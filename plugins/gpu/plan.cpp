@@ -46,11 +46,6 @@ int64_t CodeHead(const Attributes& a, const std::vector<int64_t>& permutation, i
 }
 
 std::string CheckNode(const Attributes& a) {
-  if (a.observes != 0) {
-    return "observes is " + std::to_string(a.observes) +
-           ": the GPU kernels do not add up attention; export with --evict streaming, which needs "
-           "none";
-  }
   if (a.delta_rank > 0) {
     return "delta_rank is " + std::to_string(a.delta_rank) +
            ": the GPU kernels read deltas of bits only; export with --delta-bits";

@@ -29,9 +29,10 @@ ScratchLayout::ScratchLayout(const GpuNode& node, const CallShape& shape) {
     segments = a.evicts ? shape.segments : CeilDiv(shape.capacity, a.segment_length);
   }
   ChooseSplits(node, shape);
-  const int64_t per_token = shape.batch * a.heads *
-                            (segments * (2 * node.key.stride + 4) + 8 * parts() +
-                             4 * splits * node.value.stride + 4 * exact_splits * a.head_size);
+  const int64_t per_token =
+      shape.batch * a.heads *
+      (segments * (2 * node.key.stride + 4) + 8 * parts() + 4 * splits * node.value.stride +
+       4 * exact_splits * a.head_size + (node.observes() ? 4 : 0));
   chunk = std::clamp<int64_t>(node.options.scratch_bytes / std::max<int64_t>(per_token, 1), 1,
                               std::max<int64_t>(shape.new_tokens, 1));
   skipped_stride = 1 + a.slack();
@@ -71,6 +72,7 @@ void ScratchLayout::PlaceAttention(const GpuNode& node, const CallShape& shape) 
   maximum = Reserve(4 * rows * parts(), &bytes);
   sum = Reserve(4 * rows * parts(), &bytes);
   exact = Reserve(4 * rows * exact_splits * node.a.head_size, &bytes);
+  if (node.observes()) log_sum = Reserve(4 * rows, &bytes);
 }
 
 void ScratchLayout::PlaceWriter(const GpuNode& node, const CallShape& shape) {

@@ -10,7 +10,7 @@ namespace minicache {
 
 struct ScratchLayout {
   static constexpr int64_t kAlignment = 256;
-  static constexpr int64_t kPadding = 6 * kAlignment;  // of the parts for a chunk, at most
+  static constexpr int64_t kPadding = 7 * kAlignment;  // of the parts for a chunk, at most
 
   ScratchLayout(const GpuNode& node, const CallShape& shape);
 
@@ -30,6 +30,7 @@ struct ScratchLayout {
   int64_t sum = 0;        // likewise
   int64_t coded = 0;      // fp32 [B, chunk, H, splits, value stride]
   int64_t exact = 0;      // fp32 [B, chunk, H, exact_splits, D]
+  int64_t log_sum = 0;    // fp32 [B, chunk, H], where the node observes
   // The writer, in the same memory: attention is over when it begins.
   int64_t gathered = 0;    // fp32 [2, B, S, G, Hk, D]
   int64_t joint = 0;       // fp32 [B, S, Hc, stride], of keys, then of values

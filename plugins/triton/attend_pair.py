@@ -12,11 +12,11 @@ import triton.language as tl
 from minicache.plugins.triton.code_dots import (
     add_scores,
     add_values,
+    middle_sum,
     no_values,
     query_tiles,
     store_values,
 )
-from minicache.plugins.triton.planes import MIDDLE_2, MIDDLE_4
 from minicache.plugins.triton.slots import end_slot, segment_of_slot
 from minicache.plugins.triton.softmax import LOG2_E, add_tile, capped
 from minicache.plugins.triton.span import code_end, row_lengths
@@ -191,14 +191,3 @@ def attend_pair(
     store_values(out_ptr, sums, weighed, v_sizes, seen, BLOCK_M, V16, V8, V4, V2)
     delta_ptr = out_ptr + splits // 2 * v_stride
     store_values(delta_ptr, delta_sums, delta_weighed, d_sizes, seen, BLOCK_M, W16, W8, W4, W2)
-
-
-@triton.jit
-def middle_sum(query, ROWS: tl.constexpr, W4: tl.constexpr, W2: tl.constexpr):
-    """What a score of unsigned levels of one width is too large by, fp32 ``[ROWS]``."""
-    total = tl.zeros([ROWS], tl.float32)
-    if W4 > 0:
-        total += MIDDLE_4 * tl.sum(query[2].to(tl.float32), 1)
-    if W2 > 0:
-        total += MIDDLE_2 * tl.sum(query[3].to(tl.float32), 1)
-    return total

@@ -37,10 +37,10 @@ def query_tiles(
     a4_ptr = a8_ptr + n8
     none = tl.zeros([1], tl.float16)
     return (
-        load_tile(a_ptr, n16, rows, ROWS, PAD16, 16) if PAD16 > 0 else none,
-        load_tile(a8_ptr, n8, rows, ROWS, PAD8, 8) if PAD8 > 0 else none,
-        load_tile(a4_ptr, n4, rows, ROWS, PAD4, 4) if PAD4 > 0 else none,
-        load_tile(a4_ptr + 2 * n4, n2, rows, ROWS, PAD2, 2) if PAD2 > 0 else none,
+        load_tile(a_ptr, n16, 0, rows, ROWS, PAD16, 16) if PAD16 > 0 else none,
+        load_tile(a8_ptr, n8, 0, rows, ROWS, PAD8, 8) if PAD8 > 0 else none,
+        load_tile(a4_ptr, n4, 0, rows, ROWS, PAD4, 4) if PAD4 > 0 else none,
+        load_tile(a4_ptr + 2 * n4, n2, 0, rows, ROWS, PAD2, 2) if PAD2 > 0 else none,
     )
 
 
@@ -70,6 +70,17 @@ def add_scores(
         tile = segment_levels(row_ptr, b2 // 2, n2 // 2, inside, ROWS, PAD2, 2)
         score = tl.dot(query[3], tl.trans(tile), score)
     return score
+
+
+@triton.jit
+def middle_sum(query, ROWS: tl.constexpr, W4: tl.constexpr, W2: tl.constexpr):
+    """What a score of unsigned levels of one width is too large by, fp32 ``[ROWS]``."""
+    total = tl.zeros([ROWS], tl.float32)
+    if W4 > 0:
+        total += MIDDLE_4 * tl.sum(query[2].to(tl.float32), 1)
+    if W2 > 0:
+        total += MIDDLE_2 * tl.sum(query[3].to(tl.float32), 1)
+    return total
 
 
 @triton.jit

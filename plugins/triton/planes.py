@@ -88,20 +88,23 @@ def all_levels(word, ROWS: tl.constexpr, PAD: tl.constexpr, BITS: tl.constexpr):
 
 
 @triton.jit
-def load_tile(row_ptr, size, rows, ROWS: tl.constexpr, PAD: tl.constexpr, BITS: tl.constexpr):
+def load_tile(
+    row_ptr, size, first, rows, ROWS: tl.constexpr, PAD: tl.constexpr, BITS: tl.constexpr
+):
     """Numbers of a segment's components, in their order in memory, as a tile ``[ROWS, columns]``.
 
-    ``row_ptr`` are ``[ROWS]`` pointers to the first component's. Where not ``rows``, and in columns
-    of no component, there are zeros. ``size``: bytes of the segment.
+    ``row_ptr`` are ``[ROWS]`` pointers to the first component's. The columns are those of PAD words
+    from ``first`` on. Where not ``rows``, and in columns of no component, there are zeros.
+    ``size``: bytes of the segment.
     """
     if BITS == 16:
-        at = tl.arange(0, PAD)
+        at = first + tl.arange(0, PAD)
         inside = rows[:, None] & (at < size // 2)[None, :]
         tile = tl.load(row_ptr[:, None] + at[None, :], mask=inside, other=0.0)
     else:
         PLANES: tl.constexpr = 8 // BITS
         plane = tl.arange(0, PLANES)[None, :, None] * size
-        at = tl.arange(0, 2 * PAD)[None, None, :]
+        at = 2 * first + tl.arange(0, 2 * PAD)[None, None, :]
         inside = rows[:, None, None] & (at < size)
         numbers = tl.load(row_ptr[:, None, None] + (plane + at), mask=inside, other=0.0)
         numbers = tl.permute(tl.reshape(numbers, (ROWS, PLANES, PAD, 2)), (0, 3, 1, 2))
@@ -113,7 +116,7 @@ def load_tile(row_ptr, size, rows, ROWS: tl.constexpr, PAD: tl.constexpr, BITS: 
 def store_tile(
     row_ptr, tile, size, rows, ROWS: tl.constexpr, PAD: tl.constexpr, BITS: tl.constexpr
 ):
-    """The reverse of ``load_tile``."""
+    """The reverse of ``load_tile``, from the first word on."""
     if BITS == 16:
         store_run(row_ptr, tile, size // 2, rows, PAD)
     else:

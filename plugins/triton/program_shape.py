@@ -26,6 +26,7 @@ _SHAPES = {
 }
 _WIDTHS = (16, 8, 4, 2)
 _ATTENTION = ("project", "attend_codes", "attend_pair", "attend_exact", "finish")
+_OBSERVE = ("observe_codes", "observe_exact")
 _PRODUCTS = ("project_joint", "align")  # pipelined where they take many tokens (DOT)
 
 
@@ -37,6 +38,9 @@ def program_shape(kernel: str, constants: Mapping[str, int]) -> ProgramShape:
         else:
             many = constants["BLOCK_M"] > 16 and _adjusts(constants)
         return ProgramShape(8 if many else 4, 2)
+    if kernel in _OBSERVE:
+        pads = [16 // w * constants.get(f"{kind}{w}", 0) for kind in "KW" for w in _WIDTHS]
+        return ProgramShape(8 if sum(pads) >= 512 else 4, 2)
     if kernel in _PRODUCTS:
         return ProgramShape(4, 2 if constants["DOT"] else 1)
     return _SHAPES.get(kernel, ProgramShape(4, 1))

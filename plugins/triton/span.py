@@ -20,6 +20,20 @@ def code_end(length, sinks, window):
 
 
 @triton.jit
+def observed_tokens(first, count, new, observes):
+    """Observed new tokens [begin, end) of a launch.
+
+    Args:
+        first: first new token of the launch.
+        count: new tokens of the launch.
+        new: valid new tokens of the batch row.
+        observes: how many of the last valid ones are observed; -1: all.
+    """
+    oldest = tl.where(observes < 0, 0, new - observes)
+    return tl.maximum(first, oldest), tl.minimum(first + count, new)
+
+
+@triton.jit
 def query_rows(first_row, kv_head, first, count, new, repeats, BLOCK_M: tl.constexpr):
     """New tokens and query heads of a block of rows that read one kv head.
 

@@ -44,6 +44,7 @@ def standard_nodes(size: int) -> Iterator[dict[str, Any]]:
     writer = heads | {"group_size": 2, "group_slot": 1}
     mixed = (8, size // 2, 4, size, 2, 64)  # segments of 16 bytes and more
     decoded, evicts = {"has_decoder": 1, "segment_length": 128}, {"evicts": 1}
+    observes = {"evicts": 1, "observes": 32}
     nodes: tuple[dict[str, Any], ...] = (
         heads,
         heads | {"local_window_size": 256, "ring_slots": 320},
@@ -71,6 +72,21 @@ def standard_nodes(size: int) -> Iterator[dict[str, Any]]:
         writer
         | {"mode": "subspace", "key_bits": LARGE, "value_bits": LARGE, "code_heads": 1}
         | decoded,
+        heads | observes | {"has_sink": 1, "softcap": 30.0},
+        writer | _slerp((8, size)) | {"retention": "budget"} | observes,
+        writer | _slerp((4, size)) | {"retention": "threshold"} | observes,
+        writer
+        | _slerp((16, size))
+        | {"delta_bits": 2, "slerp_t": 0.5}
+        | decoded
+        | observes
+        | {"softcap": 30.0},
+        writer | _slerp((8, size)) | {"delta_bits": 4, "slerp_t": 0.5} | observes,
+        writer | {"mode": "subspace", "key_bits": mixed, "value_bits": mixed} | decoded | observes,
+        writer
+        | {"mode": "subspace", "key_bits": LARGE, "value_bits": LARGE, "code_heads": 1}
+        | decoded
+        | observes,
     )
     for node in nodes:
         yield attributes_with_defaults(node)

@@ -15,7 +15,6 @@ from minicache.exporter import plan_subspace, schemas, stored_calibration
 from minicache.exporter.kernels import kernel_keys
 from minicache.exporter.plan import Group, Plan
 from minicache.exporter.plan_file import write_plan
-from minicache.exporter.targets import TARGETS
 from minicache.plugins.triton.variant import parse_key
 from minicache.runtime import device_binding, open_model
 from minicache.runtime.device_binding import DeviceModel
@@ -43,8 +42,6 @@ CASES = [
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
-    for name in ("ort-cuda", "tensorrt"):
-        monkeypatch.setitem(TARGETS, name, dataclasses.replace(TARGETS[name], observes=True))
     for module in (stored_calibration, plan_subspace):
         monkeypatch.setattr(module, "SEGMENT_LENGTH", SEGMENT)
     return Workplace.make(tmp_path, FP16)
@@ -156,6 +153,32 @@ def test_graphs_carry_the_table(place: Workplace, mode: str, target: str) -> Non
     }
     coded = {"project", "attend_codes", "quantise_joint"}
     assert evicting == (coded if mode == "subspace" else {"attend_exact", "store"})
+
+
+@pytest.mark.usefixtures("ort_library")
+@pytest.mark.parametrize("target", ["ort-cuda", "tensorrt"])
+@pytest.mark.parametrize("mode", ["exact", "subspace"])
+def test_graphs_carry_the_attention_that_policies_ask_for(
+    place: Workplace, mode: str, target: str
+) -> None:
+    """A state of its own per group, and kernels that fill it."""
+    options = {**options_of(place, mode, "snapkv:80"), "target": target}
+    result = place.export("out", **options, verify_documents=1)
+    graph = onnx.load(result.folder / "model.onnx", load_external_data=False).graph
+    masses = {
+        value.name: value.type.tensor_type.elem_type
+        for value in graph.input
+        if value.name.endswith(".attention_mass")
+    }
+    groups = 2 if mode == "subspace" else 4
+    assert masses == {
+        f"past_minicache.{group}.attention_mass": onnx.TensorProto.FLOAT for group in range(groups)
+    }
+    returned = {value.name for value in graph.output}
+    assert returned >= {name.replace("past_", "present_") for name in masses}
+    kernels = {parse_key(key).kernel for key in kernel_keys(result.folder, result.manifest)}
+    wanted = {"observe_sum", "observe_exact"} | ({"observe_codes"} if mode == "subspace" else set())
+    assert {name for name in kernels if name.startswith("observe")} == wanted
 
 
 @pytest.mark.usefixtures("ort_library")

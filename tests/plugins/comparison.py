@@ -57,14 +57,17 @@ class Judge:
     """Compares what kernels of a group made of a call with what the reference makes of it.
 
     ``score_growth`` says how many times larger than usual the scores are: see ``ATTENTION``.
-    ``worst`` is the largest error of an output so far, as ``tolerance`` limits it.
+    ``worst`` is the largest error of an output so far, as ``tolerance`` limits it; likewise
+    ``worst_mass`` of ``attention_mass``, relative to the largest of a row, or to 1.
     """
 
     def __init__(self, attributes: dict[str, Any], dtype: Any, score_growth: float = 1.0) -> None:
         self.attributes, self.dtype = attributes, np.dtype(dtype)
         limits = ATTENTION_SUBSPACE if attributes["mode"] == "subspace" else ATTENTION
         self.tolerance = limits[self.dtype.name] * score_growth
+        self.mass_tolerance = MASS
         self.worst = 0.0
+        self.worst_mass = 0.0
         self.codes = 0
         self.differing = 0
 
@@ -143,8 +146,10 @@ class Judge:
 
     def _compare_mass(self, actual: Array, expected: Array, left: int, where: str) -> None:
         largest = max(float(expected[:left].max(initial=0)), 1.0)
-        error = np.abs(actual[:left].astype(np.float64) - expected[:left]).max(initial=0)
-        assert error <= MASS * largest, f"attention_mass is off by {error} of {largest}, {where}"
+        error = float(np.abs(actual[:left].astype(np.float64) - expected[:left]).max(initial=0))
+        self.worst_mass = max(self.worst_mass, error / largest)
+        limit = self.mass_tolerance * largest
+        assert error <= limit, f"attention_mass is off by {error} of {largest}, {where}"
         same = actual[left:].view(np.uint32), expected[left:].view(np.uint32)
         assert_same(*same, f"attention_mass of free slots, {where}")
 

@@ -33,10 +33,11 @@ def plan_of(
     address: int = 256,
     places: dict[str, int] | None = None,
     segments: int = 1,
+    slot: int | None = None,
     **options: int,
 ) -> GpuPlan:
-    """The plan of the writer of a group, at made-up addresses."""
-    full = {**attributes, "group_slot": attributes["group_size"] - 1}
+    """The plan of the writer of a group, or of another slot, at made-up addresses."""
+    full = {**attributes, "group_slot": attributes["group_size"] - 1 if slot is None else slot}
     chosen = {"T": "float16", "exact": "float16", "retained": "float16"} | (types or {})
     kinds = {state.name: state.dtype for state in schemas.STATES}
     fixed = {"int8": "int8", "fp16": "float16", "int32": "int32", "fp32": "float32"}
@@ -71,6 +72,11 @@ def plan_of(
     return gpu_plan(full, tensors, table=256, scratch=256, options=options)
 
 
+def kernels(plan: GpuPlan) -> list[str]:
+    """Names of all kernels in the order of their launches."""
+    return [launch.key.partition("|")[0] for launch in plan.launches]
+
+
 def arguments(plan: GpuPlan, kernel: str) -> list[dict[str, Any]]:
     """The arguments of all launches of a kernel by name."""
     names = [argument.name for argument in SIGNATURES[kernel].arguments]
@@ -95,7 +101,6 @@ SLERP = {"mode": "slerp", "window": 4, "ring_slots": 8}
         (make_attributes(**SLERP, retention="minmax"), {"types": {"retained": "bfloat16"}},
          "past_retained_key' has type bfloat16"),
         (make_attributes(**SLERP), {"capacity": 1 << 28}, "capacity is 268435456"),
-        (make_attributes(evicts=1, observes=32), {}, "observes is 32: the GPU kernels do not"),
         (subspace_attributes(evicts=1, segment_length=64), {"segments": 1 << 22},
          "past_evicted' is for texts of 268435456 tokens"),
     ],
@@ -229,3 +234,23 @@ def test_large_codes_take_few_rows_at_once() -> None:
     plan = plan_of(attributes, tokens=96, capacity=96)
     keys = [launch.key for launch in plan.launches if launch.key.startswith("attend_codes|")]
     assert {dict(parse_key(key).constants)["BLOCK_M"] for key in keys} == {16}
+
+
+def test_only_a_writer_that_observes_adds_up_attention() -> None:
+    """Other nodes launch what they did before; chunk by chunk sums come before masses."""
+    attributes = {**make_attributes(**SLERP), "evicts": 1}
+    plain = kernels(plan_of(attributes, capacity=64))
+    assert not {name for name in plain if name.startswith("observe")}
+    observing = {**attributes, "observes": 4}
+    launched = kernels(plan_of(observing, capacity=64, tokens=40, scratch_bytes=10_000))
+    added = [name for name in launched if name.startswith("observe")]
+    chunks = launched.count("finish")
+    assert chunks > 1
+    assert added == ["observe_sum", "observe_codes", "observe_exact"] * chunks
+    assert launched[launched.index("observe_sum") - 1] == "finish"
+    assert launched[-1] == "store"
+    exact = kernels(plan_of({**make_attributes(), "evicts": 1, "observes": -1}, capacity=64))
+    assert exact == ["attend_exact", "finish", "observe_sum", "observe_exact", "store"]
+    reader = kernels(plan_of(observing, capacity=64, slot=0))
+    assert "finish" in reader
+    assert not {name for name in reader if name.startswith("observe")}

@@ -17,7 +17,7 @@ from tests.helpers import Call, Text, make_attributes, make_text, poisoned_state
 from tests.plugins.aligned_text import aligned_attributes, make_alignment
 from tests.plugins.comparison import Comparison, State
 from tests.plugins.subspace_text import make_tables, subspace_attributes
-from tests.tolerances import ATTENTION_GPU
+from tests.tolerances import ATTENTION_GPU, MASS_GPU
 
 Step = tuple[list[int], list[int]]  # past and new tokens of both rows
 
@@ -125,6 +125,8 @@ MODES: dict[str, Callable[[Size], Group]] = {
     "aligned deltas": lambda size: aligned(
         size, delta_bits=2, slerp_t=0.5, key_bits=16, value_bits=4, magnitude="blended"
     ),
+    "observing": lambda size: subspace(size, group_size=2, evicts=1, observes=3),
+    "observing exact": lambda size: (make_attributes(**size.heads, evicts=1, observes=-1), ()),
 }
 
 # As well, with rows that evict between calls (``tests.plugins.evicting_walk``).
@@ -156,6 +158,8 @@ def compare(group: Any) -> Comparison:
     """Kernels of a GPU beside the reference."""
     comparison = Comparison(group)
     comparison.tolerance = ATTENTION_GPU[np.dtype(group.dtype).name]
+    if group.attributes["mode"] != "exact":
+        comparison.mass_tolerance = MASS_GPU
     return comparison
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from minicache.plugins.reference import run_group
+from minicache.runtime.eviction.compact import compact_row
 from tests.helpers import Text, make_attributes, make_text, poisoned_state
 from tests.plugins.aligned_text import aligned_attributes, make_alignment
 from tests.plugins.evicting_walk import EvictingWalk
@@ -25,6 +27,7 @@ from tests.plugins.gpu.walk_modes import (
     walk_text,
 )
 from tests.plugins.gpu.walk_modes import SMALL as WALK
+from tests.plugins.gpu.walk_modes import subspace as subspace_group
 from tests.plugins.subspace_text import make_tables, subspace_attributes
 from tests.plugins.triton.attend_call import Blocks
 from tests.plugins.triton.attend_walk import AttendWalk, compare_walk
@@ -95,6 +98,32 @@ def pair() -> None:
     comparison = compare(GpuGroup(attributes, empty_state(attributes, WALK)))
     for call in walk_calls(attributes, text, [PREFILL, DECODE]):
         comparison.step(call)
+
+
+def observed() -> None:
+    """Masses of a call of several launches, then of a decode step, beside a sink."""
+    policy = {"retention": "threshold", "retention_threshold": 0.7}
+    attributes, _ = slerp(evicts=1, observes=4, has_sink=1, **policy)
+    text = walk_text(attributes, WALK)
+    text.query *= np.float16(0.2)
+    options = {"scratch_bytes": 30_000}
+    comparison = compare(GpuGroup(attributes, empty_state(attributes, WALK), options=options))
+    for call in walk_calls(attributes, text, [PREFILL, DECODE]):
+        comparison.step(call)
+
+
+def observed_evicting() -> None:
+    """Masses of a decode step of a row whose segments have lost tokens."""
+    attributes, tables = subspace_group(window=3, segment_length=32, evicts=1, observes=-1)
+    state = poisoned_state(attributes, 1, 112, segments=4)
+    group = GpuGroup(attributes, state, tables=tables)
+    text = even_text(attributes, 112)
+    past = text.call([0], [96])
+    _, wanted = run_group(attributes, state, *past.arguments, tables=tables)
+    for name, array in wanted.items():
+        group.state[name][...] = array
+    compact_row(group.state, 0, np.isin(np.arange(96) // 16, [1, 2, 4]), length=32, tiled=False)
+    compare(group).step(text.call([96], [1], slots=1))
 
 
 def joint() -> None:
@@ -205,5 +234,7 @@ CASES: dict[str, Callable[[], None]] = {
         evicted_writes,
         evicted_joint,
         evicted_pair,
+        observed,
+        observed_evicting,
     )
 }

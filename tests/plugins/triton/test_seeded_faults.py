@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.triton.evicted_faults import EVICTED
+from tests.plugins.triton.observed_faults import OBSERVED
 from tests.plugins.triton.seeded_faults import ATTEND, ENCODE, KERNELS, PAIR, Fault, plant
 
-ALL = {"attend": ATTEND, "encode": ENCODE, "pair": PAIR, "evicted": EVICTED}
+ALL = {"attend": ATTEND, "encode": ENCODE, "pair": PAIR, "evicted": EVICTED, "observed": OBSERVED}
 ROOT = Path(__file__).parents[3]
 # Looked for and not imported: only the subprocesses need them.
 NEEDED = ("ml_dtypes", "torch", "triton")
