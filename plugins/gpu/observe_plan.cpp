@@ -113,7 +113,7 @@ void Observer::ObserveExact() const {
       .Pointer(c_.data(TensorId::kKey))
       .Pointer(c_.data(TensorId::kExactKey))
       .Pointer(c_.data(TensorId::kRetainedKey))
-      .Pointer(c_.data(TensorId::kRetainedPosition))
+      .TablePointer(c_.data(TensorId::kRetainedPosition))
       .Pointer(RetainsOf(a_) == kByFlag ? c_.at(c_.layout.active) : 0);
   AddEvicted(c_, &launch);
   launch.Pointer(c_.at(c_.layout.log_sum))

@@ -137,7 +137,7 @@ SIGNATURES: dict[str, Signature] = {
         parse_signature(
             "observe_codes",
             "projected:*fp16 offset:*fp32 key_code:*u8 key_magnitude:*i16 key_delta:*u8"
-            f" key_ratio:*fp16 {_LENGTHS} evicted:*i32 job:*i32 skipped:*i32 log_sum:*fp32"
+            f" key_ratio:*fp16 {_EVICTED} job:*i32 skipped:*i32 log_sum:*fp32"
             f" mass:*fp32 {_CALL} heads_per_job jobs code_heads capacity% segments segment_length%"
             " sinks window magnitude_count magnitude_slot skipped_stride observes k_n16% k_n8%"
             " k_n4% k_n2% k_b8% k_b4% k_b2% k_bytes% d_n16% d_n8% d_n4% d_n2% d_b8% d_b4% d_b2%"
@@ -146,8 +146,8 @@ SIGNATURES: dict[str, Signature] = {
         ),
         parse_signature(
             "observe_exact",
-            "query:*T key:*T exact_key:*E retained_key:*E retained_position:*i32 active:*i32"
-            f" {_LENGTHS} evicted:*i32 log_sum:*fp32 mass:*fp32 {_CALL} group_size slot slots"
+            "query:*T key:*T exact_key:*E retained_key:*E retained_position:?i32 active:*i32"
+            f" {_EVICTED} log_sum:*fp32 mass:*fp32 {_CALL} group_size slot slots"
             " retained capacity segments segment_length sinks window ring_slots observes scale:f"
             " softcap:f",
             "D MODE HAS_SOFTCAP RETAINS BLOCK_M BLOCK_N",

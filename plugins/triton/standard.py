@@ -72,6 +72,7 @@ def standard_nodes(size: int) -> Iterator[dict[str, Any]]:
         writer
         | {"mode": "subspace", "key_bits": LARGE, "value_bits": LARGE, "code_heads": 1}
         | decoded,
+        # Rows that add up attention.
         heads | observes | {"has_sink": 1, "softcap": 30.0},
         writer | _slerp((8, size)) | {"retention": "budget"} | observes,
         writer | _slerp((4, size)) | {"retention": "threshold"} | observes,

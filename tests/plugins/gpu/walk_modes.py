@@ -133,6 +133,7 @@ MODES: dict[str, Callable[[Size], Group]] = {
 EVICTING: dict[str, Callable[[Size], Group]] = {
     "evicting exact": lambda size: (make_attributes(**size.heads, evicts=1), ()),
     "evicting subspace": lambda size: subspace(size, evicts=1, group_size=2),
+    "evicting by attention": lambda size: aligned(size, evicts=1, observes=-1),
     "evicting budget": lambda size: slerp(size, evicts=1, retention="budget"),
     "evicting deltas": lambda size: aligned(
         size, evicts=1, delta_bits=4, slerp_t=0.5, key_bits=4, retention="threshold",
