@@ -62,7 +62,7 @@ void Observer::ObserveCodes() const {
   for (int i = 0; i < 4; i++) launch.Constant(pair[i], node.delta.word_pads[i]);
   launch.Constant("HAS_SOFTCAP", a_.softcap > 0)
       .Constant("MARKS", RetainsOf(a_))
-      .Constant("BLOCK_M", ObserveBlockM(rows, deltas))
+      .Constant("BLOCK_M", ObserveBlockM(rows, deltas || node.key.widths() > 1))
       .Constant("BLOCK_N", kObserveBlockN)
       .Pointer(c_.at(c_.layout.projected))
       .Pointer(c_.at(c_.layout.offset))

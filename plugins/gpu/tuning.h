@@ -35,10 +35,11 @@ constexpr int64_t kExactBlockN = 64;
 constexpr int64_t kProjectBlockR = 64;
 constexpr int64_t kFinishBlockR = 64;
 
-// Observing: tokens of a program, few, as it goes over all heads and queries, and rows at a time;
-// rows of a program that merges the sums of parts.
+// Observing: tokens of a program, few, as it goes over all heads and queries, and rows at a time,
+// of which codes of several widths, or with deltas, leave registers for 16; rows of a program that
+// merges the sums of parts.
 constexpr int64_t kObserveBlockN = 32;
-inline int64_t ObserveBlockM(int64_t rows, bool deltas) { return rows <= 16 || deltas ? 16 : 32; }
+inline int64_t ObserveBlockM(int64_t rows, bool mixed) { return rows <= 16 || mixed ? 16 : 32; }
 constexpr int64_t kObserveSumBlock = 128;
 
 // The writer: new tokens of a program.
