@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from minicache.exporter import schemas
-from minicache.plugins.gpu_plan import GpuPlan, PlacedTensor, gpu_plan
-from minicache.plugins.triton.signatures import SIGNATURES
 from minicache.plugins.triton.variant import parse_key
 from minicache.runtime.errors import UnsupportedModelError
 from tests.helpers import make_attributes
+from tests.plugins.gpu.planned import arguments, plan_of
 from tests.plugins.subspace_text import subspace_attributes
 
 pytestmark = pytest.mark.usefixtures("ort_library")
@@ -20,71 +18,6 @@ LARGE: dict[str, Any] = {
     "head_size": 128, "num_heads": 32, "kv_num_heads": 8, "segment_length": 1024,
     "key_bits": (8, 16, 4, 64), "value_bits": (4, 64, 2, 64), "window": 128, "ring_slots": 256,
 }  # fmt: skip
-
-
-def plan_of(
-    attributes: dict[str, Any],
-    *,
-    batch: int = 1,
-    tokens: int = 1,
-    capacity: int = 32768,
-    retained: int = 0,
-    types: dict[str, str] | None = None,
-    address: int = 256,
-    places: dict[str, int] | None = None,
-    segments: int = 1,
-    slot: int | None = None,
-    **options: int,
-) -> GpuPlan:
-    """The plan of the writer of a group, or of another slot, at made-up addresses."""
-    full = {**attributes, "group_slot": attributes["group_size"] - 1 if slot is None else slot}
-    chosen = {"T": "float16", "exact": "float16", "retained": "float16"} | (types or {})
-    kinds = {state.name: state.dtype for state in schemas.STATES}
-    fixed = {"int8": "int8", "fp16": "float16", "int32": "int32", "fp32": "float32"}
-    heads, kv_heads, size = (full[n] for n in ("num_heads", "kv_num_heads", "head_size"))
-    joint = full["group_size"] * kv_heads // full["code_heads"] * size
-    tensors = {}
-    for name in (*schemas.input_names(full), "attention"):
-        kind, _, part = name.partition("_")
-        count = sum(full[f"{kind}_bits"][1::2]) if part in ("decoder", "encoder", "step") else 0
-        shapes = {
-            "decoder": (kv_heads, count, size),
-            "encoder": (full["code_heads"], count, joint),
-            "step": (full["code_heads"], count),
-        }
-        if kind == "past" and part != "lengths":
-            group = chosen.get(part.partition("_")[0], chosen["exact"])
-            shape = schemas.state_shape(part, full, batch, capacity, retained, segments)
-            place = (places or {}).get(name, address)
-            tensors[name] = PlacedTensor(fixed.get(kinds[part], group), shape, place)
-        elif name in ("past_lengths", "total_lengths"):
-            tensors[name] = PlacedTensor("int32", (batch,), address)
-        elif name == "rope_frequencies":
-            tensors[name] = PlacedTensor("float32", (size // 2,), address)
-        elif part == "delta_basis":
-            tensors[name] = PlacedTensor("float16", (kv_heads, full["delta_rank"], size), address)
-        elif part in shapes:
-            dtype = "float32" if part == "step" else "float16"
-            tensors[name] = PlacedTensor(dtype, shapes[part], address)
-        else:
-            width = heads * size if name in ("query", "attention") else kv_heads * size
-            tensors[name] = PlacedTensor(chosen["T"], (batch, tokens, width), address)
-    return gpu_plan(full, tensors, table=256, scratch=256, options=options)
-
-
-def kernels(plan: GpuPlan) -> list[str]:
-    """Names of all kernels in the order of their launches."""
-    return [launch.key.partition("|")[0] for launch in plan.launches]
-
-
-def arguments(plan: GpuPlan, kernel: str) -> list[dict[str, Any]]:
-    """The arguments of all launches of a kernel by name."""
-    names = [argument.name for argument in SIGNATURES[kernel].arguments]
-    return [
-        dict(zip(names, (value for _, value in launch.arguments), strict=True))
-        for launch in plan.launches
-        if launch.key.startswith(f"{kernel}|")
-    ]
 
 
 SLERP = {"mode": "slerp", "window": 4, "ring_slots": 8}
@@ -234,23 +167,3 @@ def test_large_codes_take_few_rows_at_once() -> None:
     plan = plan_of(attributes, tokens=96, capacity=96)
     keys = [launch.key for launch in plan.launches if launch.key.startswith("attend_codes|")]
     assert {dict(parse_key(key).constants)["BLOCK_M"] for key in keys} == {16}
-
-
-def test_only_a_writer_that_observes_adds_up_attention() -> None:
-    """Other nodes launch what they did before; chunk by chunk sums come before masses."""
-    attributes = {**make_attributes(**SLERP), "evicts": 1}
-    plain = kernels(plan_of(attributes, capacity=64))
-    assert not {name for name in plain if name.startswith("observe")}
-    observing = {**attributes, "observes": 4}
-    launched = kernels(plan_of(observing, capacity=64, tokens=40, scratch_bytes=10_000))
-    added = [name for name in launched if name.startswith("observe")]
-    chunks = launched.count("finish")
-    assert chunks > 1
-    assert added == ["observe_sum", "observe_codes", "observe_exact"] * chunks
-    assert launched[launched.index("observe_sum") - 1] == "finish"
-    assert launched[-1] == "store"
-    exact = kernels(plan_of({**make_attributes(), "evicts": 1, "observes": -1}, capacity=64))
-    assert exact == ["attend_exact", "finish", "observe_sum", "observe_exact", "store"]
-    reader = kernels(plan_of(observing, capacity=64, slot=0))
-    assert "finish" in reader
-    assert not {name for name in reader if name.startswith("observe")}
