@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from minicache.plugins.triton.softmax import LOG2_E
+from minicache.plugins.triton.parts import merge_sums, part_weight
 from minicache.plugins.triton.span import query_rows, row_lengths
 
 
@@ -43,22 +43,9 @@ def finish(
     PAD: tl.constexpr = triton.next_power_of_2(D)
     component = tl.arange(0, PAD)
     filled = component < D
-    maximum = tl.full([BLOCK_M], -float("inf"), tl.float32)
-    for part in range(parts):
-        at = maximum_ptr + out_row * parts + part
-        maximum = tl.maximum(maximum, tl.load(at, mask=valid, other=-float("inf")))
-    if HAS_SINK:
-        sink = tl.load(sink_ptr + head, mask=valid, other=0.0).to(tl.float32) * LOG2_E
-        maximum = tl.maximum(maximum, sink)
-    # Nothing visible: -inf minus -inf would be NaN.
-    reference = tl.where(maximum == -float("inf"), 0.0, maximum)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    for part in range(parts):
-        part_sum = tl.load(sum_ptr + out_row * parts + part, mask=valid, other=0.0)
-        total += part_sum * part_weight(maximum_ptr, out_row * parts + part, reference, valid)
-    if HAS_SINK:
-        total += tl.exp2(sink - reference)
-
+    reference, total = merge_sums(
+        maximum_ptr, sum_ptr, sink_ptr, out_row, head, parts, valid, BLOCK_M, HAS_SINK
+    )
     out = tl.zeros([BLOCK_M, PAD], tl.float32)
     for part in range(exact_splits):
         weight = part_weight(maximum_ptr, out_row * parts + splits + part, reference, valid)
@@ -95,12 +82,6 @@ def finish(
         tl.where(valid[:, None], out, 0.0).to(output_ptr.dtype.element_ty),
         mask=(token < count)[:, None] & filled[None, :],
     )
-
-
-@triton.jit
-def part_weight(maximum_ptr, at, reference, valid):
-    """What a part's sums count, ``[M]``: 0 where it saw nothing."""
-    return tl.exp2(tl.load(maximum_ptr + at, mask=valid, other=-float("inf")) - reference)
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from minicache.plugins.triton.softmax import LOG2_E
+from minicache.plugins.triton.parts import merge_sums
 from minicache.plugins.triton.span import observed_tokens, row_lengths
 
 
@@ -38,22 +38,8 @@ def observe_sum(
     head = query_row % heads
     valid = (token >= begin) & (token < end)
     out_row = row.to(tl.int64) * count * heads + query_row
-    maximum = tl.full([BLOCK], -float("inf"), tl.float32)
-    for part in range(parts):
-        at = maximum_ptr + out_row * parts + part
-        maximum = tl.maximum(maximum, tl.load(at, mask=valid, other=-float("inf")))
-    if HAS_SINK:
-        sink = tl.load(sink_ptr + head, mask=valid, other=0.0).to(tl.float32) * LOG2_E
-        maximum = tl.maximum(maximum, sink)
-    # Nothing visible: -inf minus -inf would be NaN.
-    reference = tl.where(maximum == -float("inf"), 0.0, maximum)
-    total = tl.zeros([BLOCK], tl.float32)
-    for part in range(parts):
-        at = out_row * parts + part
-        part_maximum = tl.load(maximum_ptr + at, mask=valid, other=-float("inf"))
-        part_sum = tl.load(sum_ptr + at, mask=valid, other=0.0)
-        total += part_sum * tl.exp2(part_maximum - reference)
-    if HAS_SINK:
-        total += tl.exp2(sink - reference)
+    reference, total = merge_sums(
+        maximum_ptr, sum_ptr, sink_ptr, out_row, head, parts, valid, BLOCK, HAS_SINK
+    )
     log_sum = tl.where(total > 0, reference + tl.log2(total), float("inf"))
     tl.store(log_sum_ptr + out_row, log_sum, mask=valid)

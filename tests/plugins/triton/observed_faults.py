@@ -26,7 +26,7 @@ OBSERVED = (
         "(index[None, :] <= token[:, None])", "(index[None, :] < new_tokens)",
     ),
     Fault(
-        "sums lack the sink", "observed", "observe_sum",
+        "sums lack the sink", "observed", "parts",
         "total += tl.exp2(sink - reference)", "total += 0.0 * tl.exp2(sink - reference)",
     ),
     Fault(
